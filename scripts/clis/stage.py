@@ -36,8 +36,8 @@ def load_factor():
 class Stage:
     """The setup of one case. `silence` is the `watchdog.idle` of its loop, `slack` the allowed delay of a verdict."""
 
-    def __init__(self, directory, cli, programs, dogwatch):
-        self.directory, self.cli, self.dogwatch = directory, cli, dogwatch
+    def __init__(self, directory, cli, programs, dogwatch, sandbox="off"):
+        self.directory, self.cli, self.dogwatch, self.sandbox = directory, cli, dogwatch, sandbox
         self.slack = load_factor()
         self.silence = round(cli.silence * self.slack)
         self.home, self.work = directory / "home", directory / "work"
@@ -68,7 +68,10 @@ class Stage:
             url = f"http://127.0.0.1:{json.loads(model.stdout.readline())['port']}"
             written = self.cli.settle(self.home, self.work, url)
             before = {path: digest(path) for path in written}
-            self.run([self.dogwatch, "run", loop, "--json", *args], url, until)
+            # In strict mode the CLI may connect to its scripted model and nothing else that is local.
+            port = url.rsplit(":", 1)[1]
+            limits = [] if self.sandbox == "off" else ["--set", f"sandbox={self.sandbox}", "--set", f"sandbox.ports={port}"]
+            self.run([self.dogwatch, "run", loop, "--json", *limits, *args], url, until)
         finally:
             model.stdin.close()
             model.wait(timeout=10)

@@ -97,7 +97,7 @@ fn error_line(message: &str) {
 }
 
 /// Prints a line to stderr. A closed stderr must not turn an exit code into a panic.
-fn print_line(text: &str) {
+pub fn print_line(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
 }
 

@@ -6,9 +6,11 @@ mod detached;
 mod drawing;
 mod error;
 mod loading;
+mod pinning;
 mod render;
 mod run_handle;
 mod runs;
+mod sandboxing;
 mod screen;
 mod secrets;
 mod snapshot_index;
@@ -75,6 +77,9 @@ fn main() -> ExitCode {
         }
         Some(role) if role == dogwatch_host::net::notify::ARGUMENT => {
             return dogwatch_host::net::notify::main();
+        }
+        Some(role) if role == dogwatch_host::sandbox::ARGUMENT => {
+            return dogwatch_host::sandbox::main(std::env::args_os().skip(2));
         }
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}

@@ -3,15 +3,23 @@
 
 use dogwatch_core::settings::Plan;
 use dogwatch_host::store::safe_file;
+use dogwatch_host::store::secrets::{Secrets, install};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
 const FILE: &str = "plan.json";
 const MAX_BYTES: u64 = 16 * 1024 * 1024;
 
+/// Returns the secrets of the environment, including the variables that the nodes of a plan name.
+pub fn of(plan: &Plan) -> &'static Secrets {
+    let named: Vec<String> = plan.nodes.iter().flat_map(|node| node.settings.redact.clone()).collect();
+    install(&named)
+}
+
 /// Stores the plan if redaction removes something from it.
 pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
-    if plan.redacted() == *plan {
+    let has_secret = of(plan).hide_in_value(&mut serde_json::to_value(plan)?);
+    if plan.redacted() == *plan && !has_secret {
         return Ok(());
     }
     let mut file = safe_file::create_new(&run_dir.join(FILE), safe_file::PRIVATE)?;

@@ -6,8 +6,8 @@ use crate::parsed::Parsed;
 use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy,
-    LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, StopAfter, Strategy, Tampered, Ttl,
-    WakePolicy, WatchPolicy,
+    LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy, StopAfter,
+    Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 
@@ -250,6 +250,21 @@ pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
     match layers.value("mcp") {
         Some(Parsed::Mcp(policy)) => policy.clone(),
         _ => McpPolicy::default(),
+    }
+}
+
+/// Returns the sandbox of sessions. A `sandbox` block without a mode turns it on.
+pub fn sandbox(layers: &Layers<'_>) -> SandboxPolicy {
+    let named = layers.text("sandbox");
+    let mode = SandboxMode::ALL.into_iter().find(|mode| named.as_deref() == Some(mode.as_str()));
+    let has_keys =
+        ["sandbox.write", "sandbox.ports", "sandbox.required"].iter().any(|key| layers.get(key).is_some());
+    let ports = layers.texts("sandbox.ports").iter().filter_map(|port| port.parse().ok()).collect();
+    SandboxPolicy {
+        mode: mode.unwrap_or(if has_keys { SandboxMode::Worktree } else { SandboxMode::Off }),
+        write: layers.texts("sandbox.write"),
+        ports,
+        required: layers.flag("sandbox.required", false),
     }
 }
 

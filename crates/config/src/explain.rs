@@ -129,6 +129,11 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
         "done_when" => list(settings.checks.commands.iter().cloned(), "; "),
         "recheck" => settings.checks.recheck.to_string(),
         "pin" => list(settings.checks.pin.iter().cloned(), ", "),
+        "sandbox" => settings.sandbox.mode.as_str().to_owned(),
+        "sandbox.write" => list(settings.sandbox.write.iter().cloned(), ", "),
+        "sandbox.ports" => list(settings.sandbox.ports.iter().map(ToString::to_string), ", "),
+        "sandbox.required" => settings.sandbox.required.to_string(),
+        "redact" => list(settings.redact.iter().cloned(), ", "),
         "worktree" => settings.worktree.to_string(),
         "checks.timeout" => settings.checks.timeout.to_string(),
         "checks.tampered" => match settings.checks.tampered {

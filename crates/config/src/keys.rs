@@ -4,7 +4,7 @@ use crate::limits::{MAX_RECHECKS, MAX_RECOVERIES};
 use crate::parsed::listed;
 use Kind::*;
 use dogwatch_core::record::notification::NotificationKind;
-use dogwatch_core::settings::{self, ReaderName};
+use dogwatch_core::settings::{self, ReaderName, SandboxMode};
 use std::fmt;
 
 /// A key of the settings.
@@ -43,6 +43,8 @@ pub enum Kind {
     Text,
     /// A list of texts, or a single one.
     Texts,
+    /// A list of TCP ports, or a single one.
+    Ports,
     /// A list of shell commands, or a single one; an empty list is an error.
     Checks,
     /// A list of globs, or a single one.
@@ -94,6 +96,7 @@ impl fmt::Display for Kind {
             Flag => "flag",
             Text => "text",
             Texts => "list of texts",
+            Ports => "list of TCP ports",
             Checks => "list of checks",
             Globs => "list of globs",
             Agents => "list of agents",
@@ -144,6 +147,11 @@ pub const KEYS: &[Key] = &[
     key("mcp",                      Mcp,         "`true`", "mcp: false", "MCP server for the agent, and the servers behind it"),
     key("recheck",                  UpTo(MAX_RECHECKS), "`0`", "recheck: 1", "how many times to rerun a failing check before it counts as failed"),
     key("pin",                      Globs,       "none", "pin: [tests/**]", "files that must not change because the checks depend on them"),
+    key("redact",                   Texts,       "none", "redact: [DEPLOY_CODE]", "further environment variables whose values are kept out of the record"),
+    key("sandbox",                  OneOf(&SandboxMode::NAMES), "`off`", "sandbox: worktree", "what sessions may touch; also `sandbox.mode`"),
+    key("sandbox.write",            Texts,       "none", "sandbox: {write: [~/.cache/pip]}", "further paths that sessions may write"),
+    key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "further TCP ports for `strict`, besides 80, 443 and those of proxies"),
+    key("sandbox.required",         Flag,        "`false`", "sandbox: {required: true}", "refuse to start if the kernel cannot enforce all of it"),
     key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
     key("max_parallel",             Count,       "`4`", "max_parallel: 8", "number of graph nodes that may run at the same time"),
     key("done_when",                Checks,      "none", "done_when: [make test]", "shell commands that must all succeed for the work to be done"),
@@ -221,6 +229,7 @@ pub fn markdown_table() -> String {
 /// Aliases of keys, for files written for other tools.
 const ALIASES: &[(&str, &str)] = &[
     ("max_ralph_iters", "max_iterations"),
+    ("sandbox.mode", "sandbox"),
     ("agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
     ("watchdog.agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
     ("general.agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),
@@ -295,7 +304,7 @@ mod tests {
     #[test]
     fn the_table_contains_every_key_once() {
         let mut expected: BTreeSet<String> =
-            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin worktree max_parallel done_when"
+            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin redact sandbox worktree max_parallel done_when"
                 .split(' ')
                 .map(str::to_owned)
                 .collect();
@@ -312,6 +321,7 @@ mod tests {
             ("checks", "timeout tampered"),
             ("recovery", "budget template resume agents"),
             ("notify", "on command webhook"),
+            ("sandbox", "write ports required"),
             ("external", "profile session idle errors"),
         ] {
             expected.extend(keys.split(' ').map(|key| format!("{block}.{key}")));

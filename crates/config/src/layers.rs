@@ -176,7 +176,9 @@ impl<'l, 's> Layer<'l, 's> {
     /// Applies one key or block.
     pub fn entry(&mut self, block: &str, entry: &Entry) {
         let path = if block.is_empty() { entry.key.clone() } else { format!("{block}.{}", entry.key) };
-        if let Some(key) = keys::find(&path) {
+        // `sandbox` is a word, or a block with its keys.
+        let is_mapping = matches!(entry.value.value, Value::Map(_)) && keys::is_block(&path);
+        if let Some(key) = keys::find(&path).filter(|_| !is_mapping) {
             self.key(key, &path, entry);
         } else if !keys::is_block(&path) {
             self.unknown(block, entry);

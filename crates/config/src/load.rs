@@ -272,6 +272,8 @@ pub fn complete(
         worktree: layers.flag("worktree", false),
         notify,
         mcp: effective::mcp(layers),
+        redact: layers.texts("redact"),
+        sandbox: effective::sandbox(layers),
     })
 }
 

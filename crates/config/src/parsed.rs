@@ -78,6 +78,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Flag => flag(ctx, node).map(Parsed::Flag),
         Kind::Text => text(ctx, node).map(Parsed::Text),
         Kind::Texts => texts(ctx, node).map(Parsed::Texts),
+        Kind::Ports => ports(ctx, node).map(Parsed::Texts),
         Kind::Checks => lists::checks(ctx, node).map(Parsed::Texts),
         Kind::Globs => lists::pins(ctx, node).map(Parsed::Texts),
         Kind::Agents => lists::agents(ctx, node).map(Parsed::Agents),
@@ -186,6 +187,16 @@ fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
             ctx.must_be(node, "a list of texts");
             None
         }
+    }
+}
+
+/// Parses TCP ports. They are kept as texts, like other lists.
+fn ports(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
+    let port =
+        |ctx: &mut Ctx<'_, '_>, node: &Node| up_to(ctx, node, u32::from(u16::MAX)).map(|n| n.to_string());
+    match &node.value {
+        Value::List(items) => all(items, |item| port(ctx, item)),
+        _ => port(ctx, node).map(|port| vec![port]),
     }
 }
 

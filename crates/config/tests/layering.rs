@@ -212,6 +212,11 @@ work_when                none         built-in
 mcp                      on           built-in
 recheck                  0            built-in
 pin                      none         built-in
+redact                   none         built-in
+sandbox                  off          built-in
+sandbox.write            none         built-in
+sandbox.ports            none         built-in
+sandbox.required         false        built-in
 worktree                 false        built-in
 done_when                none         built-in
 idle.delay               30s          built-in

@@ -9,7 +9,10 @@ use crate::time::dur::{Dur, Limit};
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod sandbox;
 mod written;
+
+pub use sandbox::{SandboxMode, SandboxPolicy};
 
 /// The complete plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -161,6 +164,12 @@ pub struct Settings {
     /// The MCP server that the agent can call, and the user's servers that dogwatch proxies.
     #[serde(default)]
     pub mcp: McpPolicy,
+    /// Further environment variables whose values must not be recorded.
+    #[serde(default)]
+    pub redact: Vec<String>,
+    /// What sessions may touch.
+    #[serde(default)]
+    pub sandbox: SandboxPolicy,
 }
 
 impl Settings {
@@ -187,6 +196,8 @@ impl Settings {
             worktree: false,
             notify: NotifyPolicy::default(),
             mcp: McpPolicy::default(),
+            redact: Vec::new(),
+            sandbox: SandboxPolicy::default(),
         }
     }
 

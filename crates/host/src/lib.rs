@@ -13,5 +13,6 @@ pub mod git;
 pub mod net;
 pub mod process;
 pub mod prompt;
+pub mod sandbox;
 pub mod store;
 pub mod sys;

@@ -1,6 +1,7 @@
 use crate::drawing;
-use crate::error::{CliError, print_diagnostics};
+use crate::error::{CliError, print_diagnostics, print_line};
 use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::pinning;
 use crate::screen::words;
 use dogwatch_config::diagnostic::Diagnostic;
 use dogwatch_config::explain::{self, Setting};
@@ -51,6 +52,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         super::print(explained(&planned).as_bytes())?;
     }
     planned.runs_here()?;
+    pinning::refuse_empty(&planned.plan, &file.work_dir)?;
+    for warning in pinning::warnings(&planned.plan, &file.work_dir) {
+        print_line(&printable(&warning));
+    }
     let summary = match &planned.plan.graph {
         None => loop_summary(&file, &planned),
         Some(graph) => {

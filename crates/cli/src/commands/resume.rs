@@ -1,6 +1,7 @@
 use crate::error::CliError;
 use crate::loading::LoopFile;
 use crate::runs::{FoundRun, Which};
+use crate::sandboxing;
 use crate::screen::{Show, ShowFlags, words};
 use crate::secrets;
 use crate::supervise::{Ready, hold, supervise};
@@ -62,6 +63,9 @@ pub fn continue_run(found: &FoundRun, wake: bool, show: Show) -> Result<u8, CliE
     let plan = secrets::kept(&found.dir);
     let run =
         Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
+    let hidden = secrets::of(run.plan());
+    notices.extend(sandboxing::examine(run.plan())?);
+    let run = run.filtered(Box::new(|event| hidden.hide_in(event)));
     let journal = Journal::reopen(&found.dir, &loaded)
         .map_err(|e| CliError::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
     let ready = Ready {

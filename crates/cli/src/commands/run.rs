@@ -1,5 +1,7 @@
 use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::pinning;
+use crate::sandboxing;
 use crate::screen::ShowFlags;
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
@@ -48,6 +50,8 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;
     print_diagnostics(&loaded.warnings);
     loaded.runs_here()?;
+    pinning::refuse_empty(&loaded.plan, &file.work_dir)?;
+    let sandbox = sandboxing::examine(&loaded.plan)?;
     fits_the_record(&loaded)?;
 
     let run_id = RunId::new(clock::now().wall, random()?);
@@ -66,8 +70,10 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let run_dir = state.make_run(&run_id).map_err(no_record)?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
     secrets::keep(&run_dir, &loaded.plan).map_err(no_record)?;
+    let hidden = secrets::of(&loaded.plan);
     let ready = Ready {
-        run: Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone()),
+        run: Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone())
+            .filtered(Box::new(|event| hidden.hide_in(event))),
         run_id,
         journal: Journal::create(&run_dir).map_err(no_record)?,
         state_dir: state.path().canonicalize().map_err(no_record)?,
@@ -75,7 +81,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        notices: if git { Vec::new() } else { vec![no_git()] },
+        notices: (!git).then(no_git).into_iter().chain(sandbox).collect(),
         show: args.show.show(),
     };
     supervise(held, ready)

@@ -149,6 +149,12 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         ("pin: ['tests/**']", "sh tests/verify.sh"),
         ("", "tests/verify.sh"),
         ("", "X=1 ./tests/verify.sh --all"),
+        ("", "sh tests/verify.sh"),
+        ("", "cd tests && ./verify.sh"),
+        ("", "env X=1 ./tests/verify.sh"),
+        ("", "timeout 5 ./tests/verify.sh"),
+        ("", "$PWD/tests/verify.sh"),
+        ("", "(./tests/verify.sh)"),
     ] {
         let (code, events) = tampering(front, check);
         assert_eq!(code, 1, "{check}");
@@ -157,9 +163,28 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         assert_eq!(one(&events, "node_attempt")["converged"], false);
     }
     // The agent may change files that are not pinned. With `warn` a change is reported but not blocked.
-    assert_eq!(tampering("", "sh tests/verify.sh").0, 0);
+    assert_eq!(tampering("", "cat tests/* | sh").0, 0);
     let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
+}
+
+#[test]
+fn a_pin_that_matches_nothing_is_refused_and_a_check_without_pins_is_warned_about() {
+    let project = Project::new();
+    std::fs::create_dir(project.path("tests")).expect("a directory");
+    project.file("tests/a", "");
+    project.file("Makefile", "test:\n\tfalse\n");
+    project.act(&front_with("pin: [test/**]", &["make test"]), "append ../starts $pid");
+    for command in ["run", "check"] {
+        let done = project.call(&[command, "loop"]);
+        done.assert_code(2);
+        assert!(done.stderr.contains("pin `test/**` matches no file"), "{}", done.stderr);
+    }
+    assert!(!project.outside("starts").exists());
+    project.act(&front_with("", &["make test"]), "say hi");
+    let done = project.call(&["check", "loop"]);
+    done.assert_code(0);
+    assert!(done.stderr.contains("help: add `pin: [Makefile, tests/**]`"), "{}", done.stderr);
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod kit;
 
 mod agent_channel;
 mod bad_input;
+mod canaries;
 mod checks;
 mod client;
 mod commands;
@@ -32,6 +33,7 @@ mod record;
 mod recovery;
 mod resume;
 mod safety;
+mod sandbox;
 mod screen;
 mod serve;
 mod shown;

@@ -21,7 +21,12 @@ pub(super) struct Cx {
     pub timers: Timers,
     pub out: Vec<Decision>,
     start: Option<RunStarted>,
+    /// Removes secrets from an event before it is recorded.
+    pub filter: Option<Filter>,
 }
+
+/// A pure function that the shell supplies: it knows the secrets, and the core does not.
+pub type Filter = Box<dyn Fn(Event) -> Event + Send>;
 
 impl Cx {
     /// Creates the state of a new run.
@@ -33,6 +38,7 @@ impl Cx {
             timers: Timers::default(),
             out: Vec::new(),
             start: Some(started),
+            filter: None,
         }
     }
 
@@ -47,6 +53,7 @@ impl Cx {
             timers: Timers::default(),
             out: Vec::new(),
             start: None,
+            filter: None,
         })
     }
 
@@ -59,6 +66,10 @@ impl Cx {
 
     /// Records an event: numbers it, folds it into the view and hands it to the shell. Every event is created here.
     pub fn record(&mut self, event: Event) {
+        let event = match &self.filter {
+            Some(filter) => filter(event),
+            None => event,
+        };
         let recorded = Recorded::new(self.view.seq + 1, self.now, event);
         let fresh = notification::of_event(&recorded, &self.view);
         self.view.apply(&recorded);

@@ -30,6 +30,7 @@ pub mod touch;
 mod wait;
 mod watching;
 
+pub use cx::Filter;
 pub use resume::{ResumeError, SUPERVISOR_LOST};
 pub use stop::{MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
 
@@ -111,6 +112,12 @@ impl Run {
             pending_end: None,
             finished: false,
         }
+    }
+
+    /// Passes every event through a filter that removes secrets, before it is recorded.
+    pub fn filtered(mut self, filter: Filter) -> Run {
+        self.cx.filter = Some(filter);
+        self
     }
 
     /// Returns the fold of all events of the run.

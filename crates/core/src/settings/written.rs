@@ -81,6 +81,8 @@ own! {
     worktree: bool,
     notify: NotifyPolicy,
     mcp: McpPolicy,
+    redact: Vec<String>,
+    sandbox: SandboxPolicy,
 }
 
 impl From<Plan> for Written {

@@ -1,7 +1,7 @@
 //! Removes secrets from command lines, texts and URLs.
 
 /// The placeholder for a secret.
-pub(crate) const HIDDEN: &str = "***";
+pub const HIDDEN: &str = "***";
 /// Parts of names whose values are secrets.
 const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];
 /// The prefixes of well-known API keys.

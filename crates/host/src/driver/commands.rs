@@ -126,8 +126,9 @@ impl Driver<'_> {
         if resumed.is_some() {
             sink.going_on(charged);
         }
+        let argv = self.sandboxed(job, resumed.unwrap_or(launch.argv), &mut env)?;
         Ok(Command {
-            argv: resumed.unwrap_or(launch.argv),
+            argv,
             env,
             cwd: self.work_dir(job.node),
             prompt: Some(self.prompt_of(job).to_owned().into_bytes()),

@@ -11,6 +11,7 @@ use crate::process::orphans;
 use crate::process::pump::{self, Pump};
 use crate::process::sample::Sample;
 use crate::process::sinks::{Capture, JobSink};
+use crate::sandbox;
 use crate::store::home;
 use crate::store::safe_file;
 use dogwatch_config::placeholders::CommandOutput;
@@ -55,7 +56,7 @@ impl Driver<'_> {
             JobKind::Session => {
                 let dir = self.iteration_dir(job);
                 home::make_private(&dir)?;
-                safe_file::write(&dir.join("prompt.md"), safe_file::PLAIN, self.prompt_of(job).as_bytes())
+                safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, self.prompt_of(job).as_bytes())
             }
         }
     }
@@ -84,7 +85,7 @@ impl Driver<'_> {
             workspace: Coalescer::new(Channel::Workspace),
             mcp: command.mcp,
             started: false,
-            argv: redact::argv(&command.argv),
+            argv: redact::argv(sandbox::inner(&command.argv)),
             alone: false,
             exit: None,
             signaled: false,

@@ -5,7 +5,7 @@ use super::Driver;
 use crate::driver::mcp_setup;
 use crate::prompt::recovery::Artifact;
 use crate::store::home;
-use crate::store::safe_file;
+use crate::store::{safe_file, secrets};
 use dogwatch_core::record::event::{CheckResult, SessionEnded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;
@@ -34,7 +34,7 @@ impl Driver<'_> {
             return Ok(());
         }
         let file = self.iteration_dir(job).join(RESULT);
-        safe_file::write(&file, safe_file::PLAIN, printable(text).as_bytes())
+        safe_file::write(&file, safe_file::PRIVATE, secrets::hide(&printable(text)).as_bytes())
     }
 
     /// Returns the last message of an iteration's session: its result, or else the end of its stdout.
@@ -164,7 +164,7 @@ impl Driver<'_> {
     fn keep_file(&mut self, file: &Path, text: &str, trouble: &'static str) {
         let mut aside = file.as_os_str().to_owned();
         aside.push(".new");
-        let written = safe_file::write(Path::new(&aside), safe_file::PLAIN, text.as_bytes());
+        let written = safe_file::write(Path::new(&aside), safe_file::PRIVATE, secrets::hide(text).as_bytes());
         let kept = written.and_then(|()| std::fs::rename(&aside, file));
         if let Err(error) = kept {
             let detail = format!("{}: {error}", file.display());

@@ -20,6 +20,7 @@ pub mod mcp_setup;
 mod notifying;
 mod prompting;
 mod record;
+mod sandboxing;
 mod slots;
 
 use crate::absence::Absence;
@@ -143,6 +144,7 @@ struct Paths {
     state_dir: PathBuf,
     work_dir: PathBuf,
     loop_dir: PathBuf,
+    loop_file: PathBuf,
     lock: Lock,
     nonce: String,
     run_id: RunId,
@@ -177,13 +179,14 @@ impl<'f> Driver<'f> {
             calm: Timer::new(Clock::Awake)?,
             coverage_reported: false,
             digester,
-            prompter: Prompter::new(setup.loop_file, &setup.loop_text, templates),
+            prompter: Prompter::new(setup.loop_file.clone(), &setup.loop_text, templates),
             pending_prompts: BTreeMap::new(),
             setup: Paths {
                 run_dir: setup.run_dir,
                 state_dir: setup.state_dir,
                 work_dir: setup.work_dir,
                 loop_dir,
+                loop_file: setup.loop_file,
                 lock: setup.lock,
                 nonce: setup.nonce,
                 run_id: setup.run_id,

@@ -1,17 +1,20 @@
-//! The files that a node's checks depend on, and their hashes: those that `pin:` names, and programs of the checks
-//! that are in the work tree. A check that its agent can rewrite proves nothing.
+//! The files that a node's checks depend on, and their hashes: those that `pin:` names, and files in the work tree
+//! that a word of a check names. A check that its agent can rewrite proves nothing.
 //!
 //! Hashing runs on its own thread and within limits. Exceeding a limit is an error that names it.
+
+mod named;
+
+pub use named::named_files;
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
 use std::io::{self, Read};
 use std::os::unix::fs::OpenOptionsExt;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
-use dogwatch_config::words::words;
 use dogwatch_core::record::event::Pin;
 use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
@@ -112,45 +115,17 @@ impl Default for Limits {
 pub fn hash(request: &Request, limits: &Limits) -> Result<Vec<Pin>, String> {
     let mut look = Look { request, limits, until: Instant::now() + limits.time, looked_at: 0, read: 0 };
     let mut paths: BTreeSet<PathBuf> = request.known.iter().map(PathBuf::from).collect();
-    paths.extend(request.checks.iter().filter_map(|check| program_of(&request.work_dir, check)));
+    paths.extend(request.checks.iter().flat_map(|check| named_files(&request.work_dir, check)));
     look.find(&mut paths)?;
+    if !request.checks.is_empty()
+        && let Some(glob) = unmatched(&request.globs, &paths)?.first()
+    {
+        return Err(format!("pin `{glob}` matches no file"));
+    }
     if paths.iter().map(|path| path.as_os_str().len()).sum::<usize>() > limits.names {
         return Err(format!("the names of the pinned files have more than {} bytes", limits.names));
     }
     paths.into_iter().map(|path| look.pin(path)).collect()
-}
-
-/// Returns the program of a check if it is a file in the work tree, where a later change would go unnoticed.
-fn program_of(work_dir: &Path, check: &str) -> Option<PathBuf> {
-    let words = words(check).ok()?;
-    let program = words.iter().find(|word| !is_assignment(word))?;
-    if !program.contains('/') {
-        return None;
-    }
-    let path = plain(&work_dir.join(program))?;
-    let inside = path.strip_prefix(work_dir).ok()?;
-    path.is_file().then(|| inside.to_owned())
-}
-
-/// Returns whether a word is a `NAME=value` assignment before the program.
-fn is_assignment(word: &str) -> bool {
-    word.split_once('=').is_some_and(|(name, _)| {
-        !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    })
-}
-
-/// Removes `.` and `..` lexically. Returns `None` if the path leads above the root.
-fn plain(path: &Path) -> Option<PathBuf> {
-    let mut out = PathBuf::new();
-    for part in path.components() {
-        match part {
-            Component::CurDir => {}
-            Component::ParentDir if !out.pop() => return None,
-            Component::ParentDir => {}
-            Component::RootDir | Component::Normal(_) | Component::Prefix(_) => out.push(part),
-        }
-    }
-    Some(out)
 }
 
 struct Look<'a> {
@@ -173,7 +148,9 @@ impl Look<'_> {
                 Ok(listing) => listing,
                 // A missing directory contains no files to pin.
                 Err(e) if matches!(e.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
-                    if globs.is_match(&inside) && whole.is_file() {
+                    let is_file =
+                        whole.symlink_metadata().is_ok_and(|meta| meta.is_file() || meta.is_symlink());
+                    if globs.is_match(&inside) && is_file {
                         paths.insert(inside);
                     }
                     continue;
@@ -227,11 +204,19 @@ impl Look<'_> {
     fn content(&mut self, path: &Path) -> io::Result<Option<Result<String, String>>> {
         // Opening a FIFO would block, and opening a device can have side effects.
         let no_waiting = i32::try_from(OFlags::NONBLOCK.bits()).expect("a flag of open(2)");
-        if !fs::metadata(path)?.is_file() {
-            return Ok(None);
+        // A link is hashed with its destination, so that pointing it elsewhere is a change even if the content is the
+        // same.
+        let link = destination(&self.request.work_dir, path)?;
+        if !fs::metadata(path).is_ok_and(|meta| meta.is_file()) {
+            let hash = link.map(|to| Sha256::digest(to.as_os_str().as_encoded_bytes()));
+            return Ok(hash.map(|hash| Ok(hex(&hash))));
         }
         let mut file = File::options().read(true).custom_flags(no_waiting).open(path)?;
         let (mut hash, mut buffer) = (Sha256::new(), vec![0; BUFFER]);
+        if let Some(to) = &link {
+            hash.update(to.as_os_str().as_encoded_bytes());
+            hash.update([0]);
+        }
         loop {
             let got = file.read(&mut buffer)?;
             if got == 0 {
@@ -247,6 +232,43 @@ impl Look<'_> {
             }
         }
     }
+}
+
+/// Returns where a path leads if it, or a directory on the way to it, is a link. Fails if there is nothing at the path.
+fn destination(work_dir: &Path, path: &Path) -> io::Result<Option<PathBuf>> {
+    let is_link = path.symlink_metadata()?.is_symlink();
+    match (path.canonicalize(), path.strip_prefix(work_dir)) {
+        (Ok(real), Ok(inside)) => {
+            let direct = !is_link && work_dir.canonicalize().is_ok_and(|dir| dir.join(inside) == real);
+            Ok((!direct).then_some(real))
+        }
+        // A dangling link.
+        (Err(_), _) if is_link => fs::read_link(path).map(Some),
+        (Ok(real), Err(_)) => Ok(is_link.then_some(real)),
+        (Err(error), _) => Err(error),
+    }
+}
+
+/// Returns the globs that match none of the paths.
+fn unmatched<'a>(texts: &'a [String], paths: &BTreeSet<PathBuf>) -> Result<Vec<&'a str>, String> {
+    let mut none = Vec::new();
+    for text in texts {
+        let glob = globs(std::slice::from_ref(text))?;
+        if !paths.iter().any(|path| glob.is_match(path)) {
+            none.push(text.as_str());
+        }
+    }
+    Ok(none)
+}
+
+/// Returns the globs that match no file in the work tree.
+pub fn matching_nothing(request: &Request) -> Result<Vec<String>, String> {
+    let limits = Limits::default();
+    let mut look =
+        Look { request, limits: &limits, until: Instant::now() + limits.time, looked_at: 0, read: 0 };
+    let mut paths = BTreeSet::new();
+    look.find(&mut paths)?;
+    Ok(unmatched(&request.globs, &paths)?.into_iter().map(str::to_owned).collect())
 }
 
 fn took_too_long(bound: Duration) -> String {

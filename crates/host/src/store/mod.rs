@@ -7,5 +7,6 @@ pub mod lock;
 pub mod registry;
 pub mod retire;
 pub mod safe_file;
+pub mod secrets;
 pub mod socket;
 pub mod token;

@@ -5,12 +5,14 @@
 //! about sessions.
 #![allow(unsafe_code)]
 
+mod namespace;
 mod process;
 mod signal;
 mod spawn;
 mod stopped;
 mod timer;
 
+pub use namespace::own_mounts;
 pub use process::{
     Forked, HowEnded, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
 };

@@ -98,6 +98,7 @@ fn check_all(here: &Path) -> Vec<Finding> {
     findings.push(place::watching(here));
     findings.extend(place::record(here));
     findings.extend(place::settings(here));
+    findings.push(system::sandbox());
     findings.push(system::clock());
     findings
 }

@@ -1,6 +1,7 @@
 //! Checks the machine: process containment, git and the clock.
 
 use super::Finding;
+use dogwatch_core::settings::SandboxMode;
 use dogwatch_core::text::one_line;
 use dogwatch_host::clock;
 use dogwatch_host::process::keeper::HowEnded;
@@ -37,6 +38,26 @@ pub fn containment() -> Finding {
         }
         Err(error) => Finding::problem(NAME, format!("cannot start the keeper: {error}"), advice),
     }
+}
+
+/// Checks what the sandbox of sessions can enforce here.
+pub fn sandbox() -> Finding {
+    const NAME: &str = "sandbox";
+    let support = dogwatch_host::sandbox::support().unwrap_or_default();
+    let missing = support.missing(SandboxMode::Strict);
+    let found = format!(
+        "Landlock {}, {} user namespaces",
+        support.landlock,
+        if support.mounts { "with" } else { "without" }
+    );
+    if missing.is_empty() {
+        return Finding::ok(NAME, format!("{found}: `worktree` and `strict` are enforced completely"));
+    }
+    Finding::warning(
+        NAME,
+        format!("{found}: {}", missing.join("; ")),
+        "update the kernel, or run agents in a container or as another user",
+    )
 }
 
 /// Checks the version of git, and whether the directory is a work tree that snapshots can cover.

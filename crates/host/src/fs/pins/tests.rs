@@ -41,17 +41,57 @@ fn only_files_that_match_the_globs_are_pinned() {
 }
 
 #[test]
-fn a_program_of_a_check_is_pinned_if_it_is_in_the_work_tree() {
-    let dir = tree(&[("check.sh", "x"), ("bin/test it", "x")]);
-    let absolute = format!("{}/check.sh", dir.path().display());
-    let of = |check: &str| pinned(&request(dir.path(), &[], &[check]));
-    assert_eq!(of("./check.sh --all"), ["check.sh"]);
-    assert_eq!(of("CI=1 bin/../check.sh | tail"), ["check.sh"]);
-    assert_eq!(of("'bin/test it'"), ["bin/test it"]);
-    assert_eq!(of(&absolute), ["check.sh"]);
-    for other in ["cargo test", "/bin/true", "./gone.sh", "../x/y", "bin/", "\"unclosed", "", "A=1"] {
-        assert_eq!(of(other), [""; 0], "{other}");
+fn a_link_is_pinned_with_its_destination_and_a_nested_repository_is_searched() {
+    let dir = tree(&[
+        ("a.sh", "x"),
+        ("b.sh", "x"),
+        ("real/v.sh", "x"),
+        ("other/v.sh", "x"),
+        ("sub/.git/HEAD", "x"),
+        ("sub/tests/t.sh", "x"),
+    ]);
+    let link = |to: &str, name: &str| {
+        let at = dir.path().join(name);
+        let _ = fs::remove_file(&at);
+        std::os::unix::fs::symlink(to, at).expect("a link");
+    };
+    link("a.sh", "link.sh");
+    link("real", "scripts");
+    link("nowhere", "dangling");
+    let request =
+        request(dir.path(), &["scripts", "sub/tests/**", "dangling"], &["sh link.sh", "sh scripts/v.sh"]);
+    let hashes = || {
+        let pins = hash(&request, &Limits::default()).expect("within the bounds");
+        pins.into_iter().map(|pin| (pin.path, pin.sha256)).collect::<Vec<_>>()
+    };
+    let before = hashes();
+    let names: Vec<&str> = before.iter().map(|(path, _)| path.as_str()).collect();
+    assert_eq!(names, ["dangling", "link.sh", "scripts/v.sh", "sub/tests/t.sh"]);
+    assert!(before.iter().all(|(_, hash)| hash.is_some()), "{before:?}");
+    // The content stays the same: only the destinations change.
+    for (to, name, changed) in [
+        ("b.sh", "link.sh", &["link.sh"][..]),
+        ("other", "scripts", &["scripts/v.sh"]),
+        ("elsewhere", "dangling", &["dangling"]),
+    ] {
+        let was = hashes();
+        link(to, name);
+        let differ: Vec<String> = was
+            .iter()
+            .zip(hashes())
+            .filter(|(was, now)| **was != *now)
+            .map(|(was, _)| was.0.clone())
+            .collect();
+        assert_eq!(differ, changed);
     }
+}
+
+#[test]
+fn a_glob_that_matches_nothing_is_an_error_when_the_node_starts() {
+    let dir = tree(&[("tests/a", "1")]);
+    let first = request(dir.path(), &["tests/**", "test/**"], &["make"]);
+    assert_eq!(hash(&first, &Limits::default()), Err("pin `test/**` matches no file".to_owned()));
+    assert_eq!(matching_nothing(&first), Ok(vec!["test/**".to_owned()]));
 }
 
 #[test]

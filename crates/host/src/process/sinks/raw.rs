@@ -51,7 +51,7 @@ impl RawFile {
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(safe_file::create(&self.path, safe_file::PLAIN)?),
+            none => none.insert(safe_file::create(&self.path, safe_file::PRIVATE)?),
         };
         match file.write(bytes)? {
             0 => Err(io::ErrorKind::WriteZero.into()),

@@ -69,7 +69,7 @@ impl Journal {
     /// Creates the journal of a new run.
     pub fn create(dir: &Path) -> io::Result<Journal> {
         let path = dir.join(FILE);
-        let file = safe_file::create_new(&path, safe_file::PLAIN)?;
+        let file = safe_file::create_new(&path, safe_file::PRIVATE)?;
         // The directory entry must survive a power failure as well.
         File::open(dir)?.sync_all()?;
         Ok(Journal::at(path, file, 0, GENESIS.to_owned()))

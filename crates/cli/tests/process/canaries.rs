@@ -1,0 +1,126 @@
+//! Secrets of the environment never reach the record or a view. Each of these canaries takes another way.
+
+use crate::kit::{GRACES, Project, Running};
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+/// The variables, and where their values appear.
+const CANARIES: [&str; 16] = [
+    "AGENT_API_KEY",     // a word of the agent's command line
+    "COMMAND_TOKEN",     // a prep command in the settings
+    "OUTPUT_SECRET",     // the output of a prep command
+    "CHECK_PASSWORD",    // a check in the settings
+    "TAIL_ACCESS_KEY",   // the output of a failing check
+    "GATE_TOKEN",        // the gate
+    "ARGUMENT_PASSWD",   // an argument of the loop
+    "LAST_WORDS_TOKEN",  // the last line of the agent
+    "STDERR_TOKEN",      // an error of the agent
+    "MARKER_TOKEN",      // the reason in a marker
+    "MESSAGE_TOKEN",     // a message of the operator
+    "NOTIFY_CREDENTIAL", // the notify command
+    "PROBE_TOKEN",       // the wake probe
+    "HEADER_DEPLOY_KEY", // a header of an MCP server
+    "PROGRESS_TOKEN",    // a progress report over the agent channel
+    "PLAIN_NAME",        // named by `redact`
+];
+
+fn value(name: &str) -> String {
+    format!("canary/{}+in-a-mine", name.to_lowercase())
+}
+
+fn command(project: &Project, args: &[&str]) -> Running {
+    let mut command = project.command(args);
+    command.envs(CANARIES.map(|name| (name, value(name))));
+    Running::start(command)
+}
+
+/// Returns the names of the canaries in a text.
+fn found(text: &[u8]) -> Vec<&'static str> {
+    let text = String::from_utf8_lossy(text);
+    CANARIES.into_iter().filter(|name| text.contains(&value(name))).collect()
+}
+
+fn files_below(dir: &Path, out: &mut Vec<PathBuf>) {
+    for entry in std::fs::read_dir(dir).expect("a directory").flatten() {
+        let kind = entry.file_type().expect("a type");
+        if kind.is_dir() {
+            files_below(&entry.path(), out);
+        } else if kind.is_file() {
+            out.push(entry.path());
+        }
+    }
+}
+
+#[test]
+fn no_secret_of_the_environment_reaches_the_record_or_a_view() {
+    let project = Project::new();
+    let v = value;
+    project.file(
+        "agent.sh",
+        &format!(
+            "echo \"$STDERR_TOKEN failed: error\" >&2
+             {} mcp --help >/dev/null 2>&1
+             echo \"<!-- ralph:state blocked reason=$MARKER_TOKEN -->\"
+             echo \"the last words are $LAST_WORDS_TOKEN and $PLAIN_NAME and $PROGRESS_TOKEN\"",
+            env!("CARGO_BIN_EXE_dogwatch")
+        ),
+    );
+    let front = format!(
+        "agent: \"sh agent.sh {}\"
+{GRACES}
+args: [area]
+redact: [PLAIN_NAME]
+commands: [{{name: one, run: \"echo {}\"}}, {{name: two, run: printenv OUTPUT_SECRET}}]
+done_when: [\"test -n '{}' && printenv TAIL_ACCESS_KEY; false\"]
+max_iterations: 1
+work_when: \"test -n '{}'\"
+wake_on: {{probe: \"test -z '{}'\"}}
+notify: {{on: ended, command: \"echo '{}' >/dev/null\"}}
+mcp: {{servers: {{far: {{url: \"https://127.0.0.1:1/\", headers: {{x: \"{}\"}}}}}}}}",
+        v("AGENT_API_KEY"),
+        v("COMMAND_TOKEN"),
+        v("CHECK_PASSWORD"),
+        v("GATE_TOKEN"),
+        v("PROBE_TOKEN"),
+        v("NOTIFY_CREDENTIAL"),
+        v("HEADER_DEPLOY_KEY"),
+    );
+    project.ralph(&front, "Go on in {{ args.area }}: {{ commands.one }} {{ commands.two }}");
+    let done = command(&project, &["run", "loop", "--json", "--", "--area", &v("ARGUMENT_PASSWD")]).finish();
+    done.assert_code(1);
+    assert_eq!(found(&done.stdout), [""; 0], "the events on stdout");
+    assert_eq!(found(done.stderr.as_bytes()), [""; 0], "stderr");
+
+    let raw = ["stdout", "stderr", "prompt.md", "plan.json"];
+    let mut files = Vec::new();
+    files_below(&project.path(".dogwatch"), &mut files);
+    files_below(&project.outside("state"), &mut files);
+    let mut planted = Vec::new();
+    for file in &files {
+        let name = file.file_name().expect("a name").to_string_lossy();
+        let canaries = found(&std::fs::read(file).expect("a file"));
+        if raw.contains(&name.as_ref()) {
+            let mode = file.metadata().expect("a file").permissions().mode();
+            assert_eq!(mode & 0o077, 0, "{} has mode {mode:o}", file.display());
+            planted.extend(canaries);
+        } else {
+            assert_eq!(canaries, [""; 0], "{}", file.display());
+        }
+    }
+    planted.sort_unstable();
+    planted.dedup();
+    assert!(planted.len() >= 13, "the test must plant its secrets: {planted:?}");
+
+    for args in [
+        &["status", "--json"][..],
+        &["status"],
+        &["events"],
+        &["report"],
+        &["history"],
+        &["history", "--json"],
+        &["ps", "--all", "--json"],
+    ] {
+        let done = project.call(args);
+        assert_eq!(found(&done.stdout), [""; 0], "{args:?}");
+    }
+}

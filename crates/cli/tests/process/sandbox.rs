@@ -1,0 +1,141 @@
+//! The sandbox of a session. The agents here try to write, read, connect and signal outside of it.
+
+use crate::kit::{GRACES, Project, kinds, one};
+use std::process::Command;
+
+/// Returns whether this kernel enforces everything. The tests of the sandbox are skipped elsewhere.
+fn is_supported() -> bool {
+    let support = dogwatch_host::sandbox::Support { landlock: 6, mounts: true };
+    let out = Command::new(env!("CARGO_BIN_EXE_dogwatch")).args(["sandboxed", "--probe"]).output();
+    let text = String::from_utf8_lossy(&out.expect("dogwatch starts").stdout).into_owned();
+    let is = text.trim() == format!("{} mounts", support.landlock);
+    if !is {
+        println!("skipped: this kernel cannot enforce the sandbox: {text}");
+    }
+    is
+}
+
+/// Makes a git project whose agent runs the attempts of a shell script. Each attempt is a line `NAME: COMMAND`; the
+/// names of those that succeed are appended to the file `done`.
+fn attempting(sandbox: &str, attempts: &[(&str, &str)]) -> Project {
+    let project = Project::new();
+    let git = |args: &[&str]| {
+        let mut command = Command::new("git");
+        project.set_environment(&mut command);
+        assert!(command.args(args).output().expect("git is there").status.success());
+    };
+    git(&["init", "-q"]);
+    project.file("dogwatch.toml", "");
+    let lines = attempts
+        .iter()
+        .map(|(name, command)| format!("if ( {command} ) >>log 2>&1; then echo {name} >>done; fi"));
+    project.file("agent.sh", &lines.collect::<Vec<_>>().join("\n"));
+    project.ralph(&format!("agent: sh agent.sh\n{GRACES}\n{sandbox}"), "Go on.");
+    std::fs::write(project.outside("home/.netrc"), "secret").expect("writes");
+    std::fs::create_dir_all(project.outside("home/.cache/tool")).expect("a directory");
+    project
+}
+
+const WRITES: [(&str, &str); 15] = [
+    ("tree", "echo x >new && mkdir -p sub/dir && echo x >sub/dir/file && rm new"),
+    ("git", "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x"),
+    ("temporary", "f=$(mktemp) && echo x >$f"),
+    ("null", "echo x >/dev/null"),
+    ("listed", "echo x >~/.cache/tool/file"),
+    ("HOME", "echo x >~/file"),
+    ("TMP", "echo x >/tmp/dogwatch-sandbox-test-$$"),
+    ("ABOVE", "echo x >../file"),
+    ("JOURNAL", "echo x >>.dogwatch/runs/*/events.jsonl"),
+    ("REPLACE", "rm -rf .dogwatch/runs"),
+    ("MOVE", "mv .dogwatch away"),
+    ("HOOK", "mkdir -p .git/hooks && echo x >.git/hooks/pre-commit"),
+    ("CONFIG", "git config core.pager evil"),
+    ("LOOP", "echo x >>loop/RALPH.md"),
+    ("SETTINGS", "echo x >>dogwatch.toml"),
+];
+
+#[test]
+fn a_sandboxed_session_writes_only_the_work_tree_and_what_it_needs() {
+    if !is_supported() {
+        return;
+    }
+    for mode in ["worktree", "strict"] {
+        let project = attempting(
+            &format!("sandbox: {{mode: {mode}, write: [~/.cache/tool], required: true}}"),
+            &WRITES,
+        );
+        let done = project.run(&["-n", "1"]);
+        let log =
+            String::from_utf8_lossy(&std::fs::read(project.path("log")).unwrap_or_default()).into_owned();
+        done.assert_code(0);
+        assert_eq!(project.lines("done"), ["tree", "git", "temporary", "null", "listed"], "{mode}: {log}");
+        assert!(log.contains("Permission denied") || log.contains("Read-only file system"), "{log}");
+        let events = done.events();
+        assert_eq!(one(&events, "session_started")["argv"][0], "sh");
+        assert!(kinds(&events, "sandbox_incomplete").is_empty());
+    }
+    // Without a sandbox everything succeeds, so the attempts are real.
+    let project = attempting("sandbox: off", &WRITES[..8]);
+    project.run(&["-n", "1"]).assert_code(0);
+    assert_eq!(project.lines("done").len(), 8, "{:?}", project.lines("log"));
+}
+
+#[test]
+fn a_sandboxed_session_cannot_signal_its_keeper_or_dogwatch() {
+    if !is_supported() {
+        return;
+    }
+    let attempts = [
+        ("KEEPER", "kill -STOP $PPID"),
+        ("DOGWATCH", "kill -TERM $(ps -o ppid= -p $PPID)"),
+        ("own", "sleep 60 & kill $!"),
+    ];
+    let project = attempting("sandbox: worktree", &attempts);
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert_eq!(project.lines("done"), ["own"], "{:?}", project.lines("log"));
+}
+
+#[test]
+fn a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_connects_only_to_listed_ports() {
+    if !is_supported() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    let connect =
+        format!("/usr/bin/python3 -c 'import socket; socket.create_connection((\"127.0.0.1\", {port}), 5)'");
+    let attempts = [
+        ("system", "cat /etc/passwd && ls /usr/bin"),
+        ("tree", "cat agent.sh"),
+        ("NETRC", "cat ~/.netrc"),
+        ("LIST", "ls ~/"),
+        ("OTHER", "cat ../other/file"),
+        ("CONNECT", connect.as_str()),
+    ];
+    for (ports, wanted) in
+        [("", &["system", "tree"][..]), (&format!(", ports: [{port}]"), &["system", "tree", "CONNECT"])]
+    {
+        let project = attempting(&format!("sandbox: {{mode: strict{ports}}}"), &attempts);
+        std::fs::create_dir(project.outside("other")).expect("a directory");
+        std::fs::write(project.outside("other/file"), "x").expect("writes");
+        project.run(&["-n", "1"]).assert_code(0);
+        assert_eq!(project.lines("done"), wanted, "{:?}", project.lines("log"));
+    }
+    let project = attempting("sandbox: worktree", &attempts[..4]);
+    project.run(&["-n", "1"]).assert_code(0);
+    assert_eq!(project.lines("done"), ["system", "tree", "NETRC", "LIST"]);
+}
+
+#[test]
+fn the_agent_channel_works_in_the_sandbox() {
+    if !is_supported() {
+        return;
+    }
+    // The actor speaks to the run as the MCP server of a session does.
+    let project =
+        Project::acting_with(&format!("sandbox: strict\n{GRACES}"), "say hi; marker idle no_pending_tasks");
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert_eq!(one(&done.events(), "iteration_idle")["reason"], "no_pending_tasks");
+}

@@ -1,0 +1,37 @@
+//! Puts a session into its sandbox.
+
+use super::Driver;
+use crate::process::keeper::EnvChange;
+use crate::sandbox::{Facts, Policy, wrap};
+use crate::store::home;
+use dogwatch_core::run::job::Job;
+use std::path::PathBuf;
+
+impl Driver<'_> {
+    /// Returns the command line of a session in its sandbox. Extends the environment. Without a sandbox nothing changes.
+    pub(super) fn sandboxed(
+        &self,
+        job: Job,
+        argv: Vec<String>,
+        env: &mut Vec<EnvChange>,
+    ) -> Result<Vec<String>, String> {
+        let (work_dir, iteration_dir) = (self.work_dir(job.node), self.iteration_dir(job));
+        let home_dir = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
+        let facts = Facts {
+            reader: self.run.session(job.node).reader,
+            work_tree: &home::work_tree(&work_dir),
+            work_dir: &work_dir,
+            state_dir: &self.setup.state_dir,
+            run_dir: &self.setup.run_dir,
+            iteration_dir: &iteration_dir,
+            loop_file: &self.setup.loop_file,
+            home: home_dir.as_deref(),
+            env: &|name| std::env::var(name).ok(),
+        };
+        let Some(policy) = Policy::of(&self.plan(job).settings.sandbox, &facts) else { return Ok(argv) };
+        let (argv, more) =
+            wrap(&policy, argv).map_err(|error| format!("cannot prepare the sandbox: {error}"))?;
+        env.extend(more);
+        Ok(argv)
+    }
+}

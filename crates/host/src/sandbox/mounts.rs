@@ -1,0 +1,51 @@
+//! Makes paths read-only for a session, in a mount table of its own.
+
+use crate::sys;
+use rustix::fs::{StatVfsMountFlags, statvfs};
+use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
+use std::fs::OpenOptions;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// Makes every existing path of `protect` read-only, except for what lies below one of `write`.
+pub fn protect(protect: &[PathBuf], write: &[PathBuf]) -> io::Result<()> {
+    let (uid, gid) = (rustix::process::geteuid(), rustix::process::getegid());
+    let user = !uid.is_root();
+    sys::own_mounts(user)?;
+    if user {
+        // The ids stay the same inside. Without this step they would all be `nobody`.
+        put("/proc/self/setgroups", "deny")?;
+        put("/proc/self/uid_map", &format!("{0} {0} 1", uid.as_raw()))?;
+        put("/proc/self/gid_map", &format!("{0} {0} 1", gid.as_raw()))?;
+    }
+    // Nothing that is mounted here may reach the rest of the machine.
+    mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
+    for path in protect.iter().filter(|path| path.exists()) {
+        bind(path, MountFlags::RDONLY)?;
+    }
+    for path in write.iter().filter(|path| protect.iter().any(|p| path.starts_with(p)) && path.exists()) {
+        bind(path, MountFlags::empty())?;
+    }
+    Ok(())
+}
+
+fn bind(path: &Path, readonly: MountFlags) -> io::Result<()> {
+    mount_bind(path, path)?;
+    // A user namespace may not drop these flags of the mount that it was copied from.
+    let has = statvfs(path)?.f_flag;
+    let kept = [
+        (StatVfsMountFlags::NOSUID, MountFlags::NOSUID),
+        (StatVfsMountFlags::NODEV, MountFlags::NODEV),
+        (StatVfsMountFlags::NOEXEC, MountFlags::NOEXEC),
+        (StatVfsMountFlags::NOATIME, MountFlags::NOATIME),
+        (StatVfsMountFlags::RELATIME, MountFlags::RELATIME),
+    ];
+    let kept = kept.iter().filter(|(flag, _)| has.contains(*flag));
+    let flags = kept.fold(MountFlags::BIND | readonly, |all, (_, flag)| all | *flag);
+    mount_remount(path, flags, "")?;
+    Ok(())
+}
+
+fn put(file: &str, text: &str) -> io::Result<()> {
+    OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes())
+}

@@ -1,0 +1,182 @@
+//! Decides which paths a session may touch.
+
+use super::enter::{ARGUMENT, POLICY_VAR};
+use crate::driver::mcp_setup::ARTIFACTS;
+use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
+use serde::{Deserialize, Serialize};
+use std::path::{Path, PathBuf};
+
+/// The TCP ports that every strict session may connect to: HTTP and HTTPS.
+const WEB_PORTS: [u16; 2] = [80, 443];
+
+/// System directories that strict sessions may read. The home directory and other projects are not among them.
+const SYSTEM: [&str; 15] = [
+    "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/etc", "/opt", "/nix", "/snap", "/proc", "/sys",
+    "/dev", "/run", "/var/lib",
+];
+
+/// Files in the home directory that tools read and that hold no secrets.
+const HOME_FILES: [&str; 4] = [".gitconfig", ".config/git", ".npmrc", ".editorconfig"];
+
+/// The limits of one session.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Policy {
+    pub mode: SandboxMode,
+    /// Paths below which everything may be written.
+    pub write: Vec<PathBuf>,
+    /// Paths that may be read in strict mode. In the other mode everything may be read.
+    pub read: Vec<PathBuf>,
+    /// Paths inside the writable ones that must stay as they are.
+    pub protect: Vec<PathBuf>,
+    /// TCP ports that may be connected to in strict mode.
+    pub ports: Vec<u16>,
+    /// Do not start the agent unless everything is enforced.
+    pub required: bool,
+    /// Directories to create before the session starts, because it could not create them itself.
+    pub make: Vec<PathBuf>,
+}
+
+/// Where a session works.
+#[derive(Clone, Copy)]
+pub struct Facts<'a> {
+    pub reader: ReaderName,
+    /// The directory where the session starts, and the work tree around it.
+    pub work_dir: &'a Path,
+    pub work_tree: &'a Path,
+    /// dogwatch's own directories: of the project, of the run and of the iteration.
+    pub state_dir: &'a Path,
+    pub run_dir: &'a Path,
+    pub iteration_dir: &'a Path,
+    pub loop_file: &'a Path,
+    pub home: Option<&'a Path>,
+    /// `PATH`, and the variables that name a proxy or a CLI's own directory.
+    pub env: &'a dyn Fn(&str) -> Option<String>,
+}
+
+impl Policy {
+    /// Returns the limits of a session, or `None` if it has none.
+    pub fn of(settings: &SandboxPolicy, facts: &Facts<'_>) -> Option<Policy> {
+        if settings.mode == SandboxMode::Off {
+            return None;
+        }
+        let tmp = facts.iteration_dir.join(TMP);
+        let artifacts = facts.iteration_dir.join(ARTIFACTS);
+        let mut write = vec![facts.work_tree.to_owned(), tmp.clone(), artifacts.clone()];
+        let git = git_dir(facts.work_tree);
+        write.extend(git.clone());
+        let own = state_of(facts);
+        let mut make = vec![tmp.clone(), artifacts.clone()];
+        make.extend(own.iter().filter(|path| path.extension().is_none()).cloned());
+        write.extend(own);
+        write.extend(settings.write.iter().map(|path| resolve(path, facts)));
+        let git = git.unwrap_or_else(|| facts.work_tree.join(".git"));
+        let mut protect = vec![
+            facts.state_dir.to_owned(),
+            git.join("hooks"),
+            git.join("config"),
+            facts.work_dir.join("dogwatch.toml"),
+            facts.work_tree.join("dogwatch.toml"),
+            facts.loop_file.to_owned(),
+        ];
+        protect.sort();
+        protect.dedup();
+        let mut ports: Vec<u16> = WEB_PORTS.into_iter().chain(settings.ports.iter().copied()).collect();
+        ports.extend(proxies(facts));
+        let (mode, read, required) = (settings.mode, readable(facts), settings.required);
+        Some(Policy { mode, read, write, protect, ports, required, make })
+    }
+
+    /// Returns the session's own directory for temporary files.
+    pub fn tmp(&self) -> Option<&Path> {
+        self.write.iter().find(|path| path.ends_with(TMP)).map(PathBuf::as_path)
+    }
+}
+
+/// The name of the directory for temporary files, below the directory of the iteration.
+const TMP: &str = "tmp";
+
+/// Returns the git directory of a linked worktree, which is outside of it: that of the repository it belongs to.
+fn git_dir(work_tree: &Path) -> Option<PathBuf> {
+    let link = std::fs::read_to_string(work_tree.join(".git")).unwrap_or_default();
+    let dir = link.trim().strip_prefix("gitdir: ").map(PathBuf::from)?;
+    let dir = if dir.is_absolute() { dir } else { work_tree.join(dir) };
+    // A linked worktree has its directory in `.git/worktrees` of the repository.
+    let repository = dir.ancestors().nth(2).filter(|repository| repository.join("objects").is_dir());
+    Some(repository.map_or_else(|| dir.clone(), Path::to_owned))
+}
+
+/// Returns the directories where an agent's CLI keeps its own state.
+fn state_of(facts: &Facts<'_>) -> Vec<PathBuf> {
+    let Some(home) = facts.home else { return Vec::new() };
+    let own = |var: &str, default: &str| (facts.env)(var).map_or_else(|| home.join(default), PathBuf::from);
+    match facts.reader {
+        ReaderName::Claude => vec![
+            own("CLAUDE_CONFIG_DIR", ".claude"),
+            home.join(".claude.json"),
+            home.join(".cache/claude-cli-nodejs"),
+            home.join(".local/share/claude"),
+            home.join(".local/state/claude"),
+        ],
+        ReaderName::Codex => vec![own("CODEX_HOME", ".codex")],
+        ReaderName::Gemini => vec![home.join(".gemini")],
+        ReaderName::Opencode => ["share", "state"]
+            .map(|kind| home.join(".local").join(kind).join("opencode"))
+            .into_iter()
+            .chain([home.join(".config/opencode"), home.join(".cache/opencode")])
+            .collect(),
+        ReaderName::Plain => Vec::new(),
+    }
+}
+
+fn resolve(path: &str, facts: &Facts<'_>) -> PathBuf {
+    match (path.strip_prefix("~/"), facts.home) {
+        (Some(rest), Some(home)) => home.join(rest),
+        (Some(_) | None, _) => facts.work_dir.join(path),
+    }
+}
+
+/// Returns what a strict session may read besides what it may write: the system, the programs on `PATH` with the
+/// libraries next to them, and dogwatch's files of this run.
+fn readable(facts: &Facts<'_>) -> Vec<PathBuf> {
+    let mut read: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+    let path = (facts.env)("PATH").unwrap_or_default();
+    for dir in path.split(':').filter(|dir| dir.starts_with('/')).map(PathBuf::from) {
+        // A prefix such as ~/.nvm/versions/node/v20 has `bin` and `lib`. The home directory itself is not one.
+        let prefix = dir.parent().filter(|prefix| facts.home.is_none_or(|home| !home.starts_with(prefix)));
+        read.extend(prefix.map(|prefix| prefix.join("lib")));
+        read.push(dir);
+    }
+    read.extend(facts.home.iter().flat_map(|home| HOME_FILES.map(|file| home.join(file))));
+    read.extend([facts.run_dir.to_owned(), facts.loop_file.to_owned()]);
+    read.extend(std::env::current_exe());
+    read
+}
+
+/// Returns the ports of the proxies that the environment names.
+fn proxies(facts: &Facts<'_>) -> Vec<u16> {
+    let names = ["https_proxy", "HTTPS_PROXY", "http_proxy", "HTTP_PROXY", "all_proxy", "ALL_PROXY"];
+    let port = |url: String| url.trim_end_matches('/').rsplit(':').next()?.parse().ok();
+    names.iter().filter_map(|name| port((facts.env)(name)?)).collect()
+}
+
+/// Returns the command line inside the sandbox, which is what people want to see.
+pub fn inner(argv: &[String]) -> &[String] {
+    if argv.get(1).is_some_and(|word| word == ARGUMENT) { argv.get(2..).unwrap_or_default() } else { argv }
+}
+
+/// Returns the command line and the environment that start a command in the sandbox.
+pub fn wrap(
+    policy: &Policy,
+    argv: Vec<String>,
+) -> std::io::Result<(Vec<String>, Vec<(Vec<u8>, Option<Vec<u8>>)>)> {
+    let exe = std::env::current_exe()?.to_string_lossy().into_owned();
+    for dir in &policy.make {
+        crate::store::home::make_private(dir)?;
+    }
+    let mut env = vec![(POLICY_VAR.into(), Some(serde_json::to_vec(policy)?))];
+    if let Some(tmp) = policy.tmp() {
+        env.push((b"TMPDIR".to_vec(), Some(tmp.as_os_str().as_encoded_bytes().to_vec())));
+    }
+    let words = [exe, ARGUMENT.to_owned()].into_iter().chain(argv).collect();
+    Ok((words, env))
+}
