@@ -169,6 +169,8 @@ pub fn state_dir(given: Option<&Path>) -> StateDir {
 /// Lists the runs in a state directory, newest first.
 pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();
+    // A link in place of a run leads to files that are not ours. `gc` must not remove them.
+    let entries = entries.filter(|e| e.file_type().is_ok_and(|kind| kind.is_dir()));
     let mut found: Vec<FoundRun> = entries
         .filter_map(|e| Some(FoundRun { id: e.file_name().to_str()?.parse().ok()?, dir: e.path() }))
         .filter(|r| r.dir.join(journal::FILE).exists())

@@ -16,7 +16,7 @@ use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
 use dogwatch_core::text::address::{Address, AddressError, fill};
 use dogwatch_core::time::dur::Dur;
 
-const FIELDS: [&str; 6] = ["command", "url", "headers", "timeout", "tools", "restart_after"];
+const FIELDS: [&str; 7] = ["command", "url", "headers", "timeout", "tools", "restart_after", "insecure"];
 /// The name of dogwatch's own server, which is reserved.
 const OWN_SERVER: &str = "dogwatch";
 /// Headers that the HTTP and MCP clients set themselves.
@@ -91,14 +91,35 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     let tools = optional(fields, "tools", Vec::new(), |node| tools(ctx, name, node));
     let restart_after =
         optional(fields, "restart_after", McpServer::DEFAULT_RESTART_AFTER, |node| count(ctx, node));
+    let (place, headers) = (place?, headers?);
+    let insecure = field(fields, "insecure").is_some_and(|node| node.value == Value::Bool(true));
+    if sends_key_in_the_clear(&place, &headers) && !insecure {
+        ctx.error(
+            &entry.key_span,
+            format!("`mcp.servers.{name}` sends a key over plain http to another host"),
+        )
+        .help("use `https`, or set `insecure: true` if the network is yours");
+        return None;
+    }
     Some(McpServer {
         name: name.clone(),
-        place: place?,
-        headers: headers?,
+        place,
+        headers,
         timeout: timeout?,
         tools: tools?,
         restart_after: restart_after?,
     })
+}
+
+/// Returns whether a server gets an authorization header without encryption and outside of this machine.
+fn sends_key_in_the_clear(place: &McpPlace, headers: &[(String, String)]) -> bool {
+    let secret = ["authorization", "cookie", "x-api-key"];
+    let has_key = headers.iter().any(|(name, _)| secret.iter().any(|known| name.eq_ignore_ascii_case(known)));
+    let McpPlace::Url(url) = place else { return false };
+    let address = fill(url, |_| Some("x".to_owned())).ok().and_then(|filled| Address::parse(&filled).ok());
+    let is_local =
+        |host: &str| host.eq_ignore_ascii_case("localhost") || host.starts_with("127.") || host == "::1";
+    has_key && address.is_some_and(|address| !address.https && !is_local(&address.host))
 }
 
 fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPlace> {

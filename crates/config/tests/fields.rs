@@ -414,6 +414,22 @@ fn the_mcp_server_is_on_by_default_and_can_proxy_other_servers() {
 }
 
 #[test]
+fn a_key_over_plain_http_to_another_host_is_refused_unless_allowed() {
+    let server = |rest: &str| format!("mcp: {{servers: {{far: {{{rest}}}}}}}");
+    let header = "headers: {Authorization: \"Bearer x\"}";
+    let plain = server(&format!("url: \"http://tracker.example/mcp\", {header}"));
+    assert!(common::error(&plain).contains("sends a key over plain http"), "{plain}");
+    for fine in [
+        format!("url: \"http://tracker.example/mcp\", {header}, insecure: true"),
+        format!("url: \"https://tracker.example/mcp\", {header}"),
+        format!("url: \"http://127.0.0.1:1/mcp\", {header}"),
+        "url: \"http://tracker.example/mcp\"".to_owned(),
+    ] {
+        common::settings(&server(&fine));
+    }
+}
+
+#[test]
 fn a_server_with_a_url_can_have_headers_and_their_values_are_redacted() {
     let yaml = "mcp: {servers: {a: {url: \"https://h/x?k=${K}\", headers: {Authorization: \"Bearer ${KEY}\", X: plain}}}}";
     let loaded = Case::file(&with(yaml)).load().unwrap();

@@ -557,3 +557,16 @@ fn sha256_and_split_index_work() {
     assert_eq!(repo.visible(), before);
     assert_eq!(repo.paths(), ["kept", "new"]);
 }
+
+#[test]
+fn a_file_that_only_its_owner_may_read_stays_out_of_the_repository() {
+    use std::os::unix::fs::PermissionsExt;
+    let repo = Repo::new();
+    repo.write("open.txt", "open");
+    repo.write("prod.env", "TOKEN=canary");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(repo.path("prod.env"), private).expect("the file is ours");
+    let taken = repo.take();
+    assert!(repo.paths().contains(&"open.txt".to_owned()) && !repo.paths().contains(&"prod.env".to_owned()));
+    assert!(named(&taken).iter().any(|(path, why)| *path == "prod.env" && why.contains("only its owner")));
+}

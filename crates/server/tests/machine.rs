@@ -281,14 +281,13 @@ fn output_is_text_in_ranges_whatever_an_agent_printed() {
     run.output("empty", b"");
     let files = value(&machine.client().get(&run.path("/output/loop/1")).expect("answers"));
     let expected = json!({"files": [
-        {"name": "empty", "bytes": 0}, {"name": "prompt.md", "bytes": 6}, {"name": "stdout", "bytes": text.len()},
+        {"name": "prompt.md", "bytes": 6}, {"name": "stdout", "bytes": text.len()},
     ]});
     assert_eq!(files, expected);
     let whole = machine.client().get(&run.path("/output/loop/1/stdout")).expect("answers");
     assert_eq!((whole.status, whole.content_type.as_str()), (200, "text/plain; charset=utf-8"));
     assert_eq!(whole.body, text);
     assert_eq!(machine.client().get(&run.path("/output/loop/1/prompt")).expect("answers").body, b"Go on.");
-    assert_eq!(machine.client().get(&run.path("/output/loop/1/empty")).expect("answers").body, b"");
     let ranged = |range: &str| {
         let head = machine.head(&format!("GET {}", run.path("/output/loop/1/stdout")));
         machine.send(&format!("{head}range: {range}\r\n\r\n"))
@@ -316,5 +315,20 @@ fn a_link_or_a_fifo_in_place_of_output_leads_nowhere() {
     for name in ["stderr", "fifo", "dir"] {
         let said = machine.client().get(&run.path(&format!("/output/loop/1/{name}"))).expect("answers");
         assert_eq!(code(&said), (404, "no_such_output".to_owned()), "{name}");
+    }
+}
+
+#[test]
+fn only_output_and_prompts_are_served_and_never_keys() {
+    let machine = Machine::new();
+    let run = machine.run(1);
+    for name in ["stdout", "mcp.json", "gemini-settings.json", "key", "plan.json"] {
+        run.output(name, b"x");
+    }
+    let files = value(&machine.client().get(&run.path("/output/loop/1")).expect("answers"));
+    assert_eq!(files["files"], json!([{"name": "stdout", "bytes": 1}]));
+    for name in ["mcp.json", "gemini-settings.json", "key", "plan.json"] {
+        let said = machine.client().get(&run.path(&format!("/output/loop/1/{name}"))).expect("answers");
+        assert_eq!(said.status, 404, "{name}");
     }
 }

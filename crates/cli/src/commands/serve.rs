@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 fn bind(at: SocketAddr) -> Result<(TcpListener, Token), CliError> {
-    let token = Token::of_user().map_err(|e| CliError::usage(e.to_string()))?;
+    let token = Token::renew_of_user().map_err(|e| CliError::usage(e.to_string()))?;
     let listener = TcpListener::bind(at).map_err(|e| match e.kind() {
         ErrorKind::AddrInUse => CliError::with_help(
             format!("cannot listen on {at}: the address is in use, perhaps by another `dogwatch serve`"),

@@ -75,14 +75,15 @@ fn all_runs_are_served_and_steered_and_dead_ones_are_reported() {
 
 // promise: 14
 #[test]
-fn the_token_lies_in_a_file_for_its_owner_alone_and_stays_the_same() {
+fn the_token_lies_in_a_file_for_its_owner_alone_and_is_new_for_each_server() {
     let project = Project::new();
     let first = Server::start(&project);
     let file = project.outside("state/dogwatch/token");
     assert_eq!(std::fs::metadata(&file).expect("it exists").permissions().mode() & 0o777, 0o600);
     assert_eq!(std::fs::read_to_string(&file).expect("reads").trim(), first.token);
     let second = Server::start(&project);
-    assert_eq!(second.token, first.token);
+    assert_ne!(second.token, first.token);
+    assert_eq!(std::fs::read_to_string(&file).expect("reads").trim(), second.token);
     std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o644)).expect("we own the file");
     let refused = project.call(&["serve", "--listen", "127.0.0.1:0"]);
     assert!(refused.assert_code(2).stderr.contains("can be read by others"), "{}", refused.stderr);

@@ -48,7 +48,27 @@ pub fn printable_bytes(bytes: &[u8]) -> String {
 /// Returns whether a character is a control, or an invisible character that reorders or hides its neighbors.
 fn is_unfit(c: char) -> bool {
     (c.is_control() && c != '\n' && c != '\t')
-        || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{2069}' | '\u{feff}')
+        || matches!(c, '\u{61c}' | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}')
+        || matches!(c, '\u{2060}'..='\u{2069}' | '\u{feff}' | '\u{fff9}'..='\u{fffb}' | '\u{e0000}'..='\u{e007f}')
+}
+
+/// Escapes the characters of a JSON text that `printable` would remove. The text stays valid JSON with the same
+/// meaning, because such characters occur only inside strings, and is safe to print.
+pub fn escape_json(json: &str) -> Cow<'_, str> {
+    if !json.chars().any(|c| is_unfit(c) && !c.is_ascii()) {
+        return Cow::Borrowed(json);
+    }
+    let mut out = String::with_capacity(json.len() + 32);
+    for c in json.chars() {
+        if is_unfit(c) && !c.is_ascii() {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                out.push_str(&format!("\\u{unit:04x}"));
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
 }
 
 type Chars<'a> = std::iter::Peekable<std::str::Chars<'a>>;
@@ -91,6 +111,19 @@ fn skip_csi(chars: &mut Chars<'_>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn hidden_characters_are_removed_from_text_and_escaped_in_json() {
+        for bad in ['\u{61c}', '\u{202e}', '\u{2066}', '\u{85}', '\u{9b}', '\u{e0041}', '\u{fffa}'] {
+            assert!(!printable(&format!("a{bad}b")).contains(bad), "{bad:?}");
+            let json = format!("{{\"x\":\"a{bad}b\"}}");
+            let escaped = escape_json(&json);
+            assert!(!escaped.contains(bad), "{escaped}");
+            let read = |text: &str| serde_json::from_str::<serde_json::Value>(text).expect("JSON");
+            assert_eq!(read(&escaped), read(&json));
+        }
+        assert!(matches!(escape_json("{\"x\":\"äöü — 日本\"}"), Cow::Borrowed(_)));
+    }
 
     // promise: 8
     #[test]

@@ -1,12 +1,14 @@
 //! The token for the API on TCP: 256 random bits in a file that only this user can read.
 //!
 //! Every process of the machine can connect to a loopback port, but only the owner can read a file of mode 0600. The
-//! token is created once and kept, so that scripts and open pages keep working.
+//! token is new for each `dogwatch serve`, so a token that leaked is worthless once that server has ended. Scripts read the
+//! current one from the file.
 
 use crate::store::home;
 use crate::store::journal::hex;
 use crate::store::safe_file;
 use rustix::fs::{Mode, OFlags};
+use sha2::{Digest, Sha256};
 use std::fs::File;
 use std::hint::black_box;
 use std::io::{self, Read, Write};
@@ -17,6 +19,8 @@ use std::path::{Path, PathBuf};
 const FILE: &str = "token";
 const RANDOM_BYTES: usize = 32;
 const DIGITS: usize = 2 * RANDOM_BYTES;
+/// The block size of SHA-256. The token is exactly one block long.
+const BLOCK: usize = 64;
 
 /// A token of 64 hexadecimal digits. It has no `Display`, to avoid printing it by accident.
 #[derive(Clone, PartialEq, Eq)]
@@ -42,9 +46,33 @@ impl Token {
         home::user_state_dir().join(FILE)
     }
 
-    /// Returns this user's token. Creates it if it is missing.
-    pub fn of_user() -> Result<Token, TokenError> {
-        Token::at(&Token::file())
+    /// Creates a new token of this user, in place of the old one.
+    pub fn renew_of_user() -> Result<Token, TokenError> {
+        Token::renew(&Token::file())
+    }
+
+    /// Creates a new token in this file. A file in its place that others can read, or a link, is an error.
+    pub fn renew(path: &Path) -> Result<Token, TokenError> {
+        match read(path) {
+            Ok(_) => {
+                std::fs::remove_file(path)
+                    .map_err(|error| TokenError::Io { path: path.to_owned(), error })?;
+            }
+            Err(TokenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(other) => return Err(other),
+        }
+        Token::at(path)
+    }
+
+    /// Proves the knowledge of the token without revealing it: HMAC-SHA-256 over a nonce, in hexadecimal digits.
+    pub fn proof(&self, nonce: &[u8]) -> String {
+        let pad = |byte: u8| {
+            let mut block = [byte; BLOCK];
+            block.iter_mut().zip(self.0.bytes()).for_each(|(b, key)| *b ^= key);
+            block
+        };
+        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(nonce).finalize();
+        hex(&Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize())
     }
 
     /// Returns the token in this file. Creates it if it is missing.
@@ -138,6 +166,28 @@ mod tests {
         let other = Token::at(&dir.path().join("other")).expect("makes it");
         assert_ne!(other, token);
         assert!(!format!("{token:?}").contains(token.as_str()));
+    }
+
+    // promise: 14
+    #[test]
+    fn a_renewed_token_replaces_the_old_one_and_follows_no_link() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("token");
+        let first = Token::renew(&path).expect("makes it");
+        let second = Token::renew(&path).expect("makes it again");
+        assert_ne!(first, second);
+        assert_eq!(Token::at(&path).expect("reads it"), second);
+        let link = dir.path().join("link");
+        std::os::unix::fs::symlink(&path, &link).expect("links");
+        assert!(Token::renew(&link).is_err());
+    }
+
+    #[test]
+    fn a_proof_is_an_hmac_of_the_nonce() {
+        // The value comes from Python: hmac.new(b"a" * 64, b"nonce", "sha256").
+        let token = Token("a".repeat(DIGITS));
+        assert_eq!(token.proof(b"nonce"), "8ea8e0317aa41d1813a869bdb6dc55411b15bf51f05cb5be98d7562e228490da");
+        assert_ne!(token.proof(b"other"), token.proof(b"nonce"));
     }
 
     // promise: 14

@@ -18,6 +18,7 @@ use crate::limits::{LIST_LIMIT, START_LIMIT};
 use crate::run_client::RunClient;
 use crate::tools;
 use dogwatch_core::run::agent_channel::{Phase, RequestBody};
+use dogwatch_core::text::printable;
 use names::{Names, Target};
 use relay::{Caller, Relay};
 use rmcp::model::{CallToolRequestParams, CallToolResult, ContentBlock, Tool};
@@ -80,6 +81,8 @@ impl Proxy {
             for mut tool in server.tools() {
                 if let Some(name) = names.offer(at, &server.plan.name, &tool.name, &ours) {
                     tool.name = name.to_owned().into();
+                    // The agent reads it as text. Hidden characters could carry instructions that people do not see.
+                    tool.description = tool.description.map(|text| printable(&text).into_owned().into());
                     offered.push(tool);
                 }
             }

@@ -28,12 +28,19 @@ impl Names {
     pub fn offer(&mut self, server: usize, server_name: &str, tool: &str, ours: &[&str]) -> Option<&str> {
         let target = Target { server, tool: tool.to_owned() };
         if !self.by_target.contains_key(&target) {
-            if self.by_name.len() >= MAX_OFFERED || !is_name(tool) {
+            if self.by_name.len() >= MAX_OFFERED || tool.is_empty() || tool.len() > MAX_TOOL_NAME {
                 return None;
             }
-            let prefixed = format!("{server_name}_{tool}");
-            let free = |name: &str| !ours.contains(&name) && !self.by_name.contains_key(name);
-            let name = [tool, &prefixed].into_iter().find(|name| free(name) && is_name(name))?.to_owned();
+            let plain = harmless(tool)?;
+            let prefixed = format!("{server_name}_{plain}");
+            let imitates = |name: &str| ours.iter().any(|own| folded(name).ends_with(&folded(own)));
+            // With the server's name in front, a tool that imitates ours cannot be confused with it.
+            let free = |name: &str| !self.by_name.contains_key(name) && (name == prefixed || !imitates(name));
+            let free = |name: &str| free(name) && !ours.contains(&name);
+            let name = [plain.as_str(), prefixed.as_str()]
+                .into_iter()
+                .find(|name| free(name) && is_name(name))?
+                .to_owned();
             self.by_name.insert(name.clone(), target.clone());
             self.by_target.insert(target.clone(), name);
         }
@@ -46,9 +53,32 @@ impl Names {
     }
 }
 
+/// Returns a tool's name without characters of paths and without the prefix that agents give to our tools. Returns
+/// `None` if the name has characters that agents do not accept.
+fn harmless(tool: &str) -> Option<String> {
+    let no_path = tool.replace(['/', '.'], "_");
+    let mut name = no_path.as_str();
+    while let Some(rest) =
+        strip_prefix_folded(name, "mcp__dogwatch__").or_else(|| strip_prefix_folded(name, "dogwatch_"))
+    {
+        name = rest;
+    }
+    is_name(name).then(|| name.to_owned())
+}
+
+fn strip_prefix_folded<'n>(name: &'n str, prefix: &str) -> Option<&'n str> {
+    let (head, rest) = name.split_at_checked(prefix.len())?;
+    head.eq_ignore_ascii_case(prefix).then_some(rest)
+}
+
+/// Returns a name without the differences that people overlook: case, `-` and `_`.
+fn folded(name: &str) -> String {
+    name.chars().filter(|c| c.is_ascii_alphanumeric()).map(|c| c.to_ascii_lowercase()).collect()
+}
+
 /// Returns whether agents accept the name.
 fn is_name(tool: &str) -> bool {
-    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.' | b'/');
+    let allowed = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-');
     !tool.is_empty() && tool.len() <= MAX_TOOL_NAME && tool.bytes().all(allowed)
 }
 
@@ -69,6 +99,20 @@ mod tests {
         assert_eq!(names.offer(1, "web", "search", &OURS), Some("web_search"));
         assert_eq!(names.find("web_search"), Some(&Target { server: 1, tool: "search".into() }));
         assert_eq!(names.find("heartbeat"), None);
+    }
+
+    #[test]
+    fn a_name_that_imitates_ours_or_contains_a_path_is_changed() {
+        let mut names = Names::default();
+        for (tool, offered) in [
+            ("Heartbeat", "web_Heartbeat"),
+            ("heart-beat", "web_heart-beat"),
+            ("mcp__dogwatch__heartbeat", "web_heartbeat"),
+            ("MCP__Dogwatch__fetch", "fetch"),
+            ("../../etc/passwd", "______etc_passwd"),
+        ] {
+            assert_eq!(names.offer(1, "web", tool, &OURS), Some(offered), "{tool}");
+        }
     }
 
     #[test]

@@ -5,16 +5,23 @@
 //! fragment of its URL, which browsers never send.
 
 use crate::error::ApiError;
+use crate::routes::answer;
 use axum::extract::{Request, State};
-use axum::http::Method;
 use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::uri::Authority;
+use axum::http::{Method, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use dogwatch_host::net::loopback::Names;
 use dogwatch_host::store::token::Token;
 use std::net::SocketAddr;
 use std::sync::Arc;
+
+/// The path where the server proves that it knows the token.
+const PROOF: &str = "/app/proof";
+/// The length of a nonce. A short one could be asked for in advance.
+const MIN_NONCE: usize = 32;
+const MAX_NONCE: usize = 128;
 
 /// The token and the addresses under which the server may be called.
 pub(crate) struct Guard {
@@ -41,6 +48,17 @@ impl Guard {
         if open || self.has_token(headers) { Ok(()) } else { Err(ApiError::NoToken) }
     }
 
+    /// Proves to a page that this server knows the token, before the page sends it.
+    fn prove(&self, request: &Request) -> Response {
+        let nonce = request.uri().query().and_then(|query| query.strip_prefix("nonce="));
+        match nonce.filter(|nonce| (MIN_NONCE..=MAX_NONCE).contains(&nonce.len())) {
+            Some(nonce) => {
+                answer(StatusCode::OK, "text/plain; charset=utf-8", self.token.proof(nonce.as_bytes()).into())
+            }
+            None => ApiError::BadQuery("`nonce` must have 32 to 128 characters").into_response(),
+        }
+    }
+
     fn has_token(&self, headers: &HeaderMap) -> bool {
         let mut given = headers.get_all(AUTHORIZATION).iter();
         let (Some(value), None) = (given.next(), given.next()) else { return false };
@@ -57,6 +75,7 @@ pub(crate) fn is_page(path: &str) -> bool {
 
 pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
+        Ok(()) if request.uri().path() == PROOF => guard.prove(&request),
         Ok(()) => next.run(request).await,
         Err(refusal) => refusal.into_response(),
     }

@@ -55,7 +55,10 @@ impl Place {
     }
 }
 
-/// Returns whether `name` is a plain file name such as `stdout`, `stderr` or `prompt`, and so stays in its directory.
+/// The files of an iteration that are served. Other files hold keys (`mcp.json`) or settings of the session.
+const SERVED: [&str; 4] = ["prompt.md", "result.md", "stderr", "stdout"];
+
+/// Returns whether `name` is a plain file name, and so stays in its directory.
 fn is_name(name: &str) -> bool {
     let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
     name.len() <= MAX_NAME && name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(plain)
@@ -77,7 +80,7 @@ pub(crate) struct OutputFile {
 pub(crate) fn list(run_dir: &Path, place: &Place) -> Result<Outputs, ApiError> {
     let entries = std::fs::read_dir(place.dir(run_dir)).map_err(|_| ApiError::NoSuchOutput)?;
     let files = entries.flatten().filter_map(|entry| {
-        let name = entry.file_name().to_str().filter(|name| is_name(name))?.to_owned();
+        let name = entry.file_name().to_str().filter(|name| SERVED.contains(name))?.to_owned();
         let meta = entry.metadata().ok().filter(|meta| meta.is_file())?;
         Some(OutputFile { name, bytes: meta.len() })
     });
@@ -98,6 +101,9 @@ pub(crate) fn answer(
     }
     // The API calls it `prompt`, whatever the name of the file.
     let name = if stream == "prompt" { PROMPT } else { stream };
+    if !SERVED.contains(&name) {
+        return Err(ApiError::NoSuchOutput);
+    }
     let file = open(&place.dir(run_dir).join(name)).map_err(|_| ApiError::NoSuchOutput)?;
     let length = file.metadata().map_err(|_| ApiError::NoSuchOutput)?.len();
     let wanted = Span::wanted(headers, length)?;

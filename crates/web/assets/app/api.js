@@ -34,8 +34,34 @@ export function keepToken(token) {
   sessionStorage.setItem(KEY, token);
 }
 
-function headers(more) {
+const encoder = new TextEncoder();
+const hex = (bytes) => Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
+/** The proofs by token: each is made once. */
+const proofs = new Map();
+
+/** Makes the server prove that it knows the token, so that a process that took its port does not learn it. */
+async function prove(token) {
+  const nonce = hex(crypto.getRandomValues(new Uint8Array(32)));
+  const answer = await fetch(`/app/proof?nonce=${nonce}`, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
+  const given = answer.ok ? (await answer.text()).trim() : "";
+  const key = await crypto.subtle.importKey("raw", encoder.encode(token), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
+  const expected = hex(await crypto.subtle.sign("HMAC", key, encoder.encode(nonce)));
+  if (given !== expected) throw new Refused(401, "no_token", "the server does not know this token; open the URL that `dogwatch serve` printed");
+}
+
+async function proven(token) {
+  if (!proofs.has(token)) proofs.set(token, prove(token));
+  try {
+    await proofs.get(token);
+  } catch (error) {
+    proofs.delete(token);
+    throw error;
+  }
+}
+
+async function headers(more) {
   const token = sessionStorage.getItem(KEY);
+  if (token) await proven(token);
   return { ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
 }
 
@@ -49,7 +75,7 @@ async function checked(response) {
 async function request(path, options = {}) {
   const { signal, timeout = REQUEST_TIMEOUT, ...rest } = options;
   const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
-  const answer = await fetch(path, { cache: "no-store", ...rest, headers: headers(rest.headers), signal: AbortSignal.any(limits) });
+  const answer = await fetch(path, { cache: "no-store", ...rest, headers: await headers(rest.headers), signal: AbortSignal.any(limits) });
   return checked(answer);
 }
 

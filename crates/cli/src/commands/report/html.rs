@@ -5,6 +5,7 @@ use crate::runs::FoundRun;
 use dogwatch_core::record::status::Status;
 use dogwatch_core::record::view::View;
 use dogwatch_host::clock;
+use dogwatch_host::store::safe_file;
 use dogwatch_web::Subject;
 use std::path::Path;
 
@@ -25,7 +26,9 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
 fn place(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
     let mut unfinished = file.as_os_str().to_owned();
     unfinished.push(format!(".{}.part", std::process::id()));
-    let done = std::fs::write(&unfinished, bytes).and_then(|()| std::fs::rename(&unfinished, file));
+    // The page shows commands, messages and errors of the run, so only its owner may read it.
+    let done = safe_file::write(Path::new(&unfinished), safe_file::PRIVATE, bytes)
+        .and_then(|()| std::fs::rename(&unfinished, file));
     if done.is_err() {
         // The file may not exist. The caller reports the original error.
         let _ = std::fs::remove_file(&unfinished);

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{OpenOptionsExt, symlink};
+use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
 /// Where the content of a file comes from.
@@ -23,19 +23,29 @@ pub(super) fn put(
 ) -> Result<(), String> {
     let target = safe(top, path)?;
     make_parents(top, &target)?;
-    match fs::symlink_metadata(&target) {
+    let before = match fs::symlink_metadata(&target) {
         Ok(facts) if facts.is_dir() => return Err("a directory is in its place".to_owned()),
         Ok(_) if !known => return Err("an ignored file is in its place".to_owned()),
-        Ok(_) => {}
-        Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+        Ok(facts) => facts.is_file().then(|| facts.permissions().mode()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         Err(error) => return Err(error.to_string()),
-    }
+    };
     let beside = target.with_file_name(format!(".dogwatch-undo-{}", std::process::id()));
-    let put = write(&beside, mode, content).and_then(|()| fs::rename(&beside, &target));
+    let put = write(&beside, mode, content)
+        .and_then(|()| keep_mode(&beside, mode, before))
+        .and_then(|()| fs::rename(&beside, &target));
     put.map_err(|error| {
         let _ = fs::remove_file(&beside);
         error.to_string()
     })
+}
+
+/// Gives a file the permissions of the file that it replaces. Git knows only whether it is executable.
+fn keep_mode(path: &Path, mode: &str, before: Option<u32>) -> io::Result<()> {
+    let Some(before) = before.filter(|_| mode != "120000") else { return Ok(()) };
+    // Everyone who may read an executable file may execute it.
+    let executable = if mode == "100755" { (before & 0o444) >> 2 } else { 0 };
+    fs::set_permissions(path, fs::Permissions::from_mode(before & 0o7666 | executable))
 }
 
 /// Removes a file, and the directories that become empty.

@@ -104,6 +104,7 @@ fn write(
     let mut reading = Reading {
         top,
         modes_count: changes.modes_count,
+        all_private: umask_is_private(),
         limits: request.limits,
         until: Instant::now() + request.limits.reading,
         taken,
@@ -159,9 +160,23 @@ fn in_order<'a>(
     order.into_iter().map(|(_, path, change)| (path, change)).collect()
 }
 
+/// Returns whether neither the group nor others may read a file of this mode.
+fn is_private(mode: u32) -> bool {
+    mode & 0o044 == 0
+}
+
+/// Returns whether the umask makes every new file private. Then the objects of git are private too.
+fn umask_is_private() -> bool {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
+    umask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).is_some_and(|umask| is_private(!umask))
+}
+
 struct Reading<'a> {
     top: &'a Path,
     modes_count: bool,
+    /// Every new file is private here, so the mode of a file says nothing about its content.
+    all_private: bool,
     limits: Limits,
     until: Instant,
     taken: &'a mut Taken,
@@ -185,6 +200,13 @@ impl Reading<'_> {
         }
         let file = self.top.join(OsStr::from_bytes(path));
         let facts = fs::symlink_metadata(&file).map_err(|error| error.to_string())?;
+        if change == Change::Untracked
+            && facts.is_file()
+            && is_private(facts.permissions().mode())
+            && !self.all_private
+        {
+            return Err("only its owner may read it, and others may read the repository".to_owned());
+        }
         let (mode, content) = if facts.is_symlink() {
             (
                 "120000",

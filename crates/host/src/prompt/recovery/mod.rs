@@ -94,7 +94,7 @@ impl Templates {
         for name in names {
             if !texts.contains_key(name) {
                 let text = if texts.len() < MAX_TEMPLATES {
-                    read_at_most(&dir.join(name), MAX_TEMPLATE_BYTES).map_err(|error| error.to_string())
+                    read_inside(dir, name)
                 } else {
                     Err(format!("this run has more than {MAX_TEMPLATES} templates"))
                 };
@@ -119,6 +119,16 @@ impl Templates {
             }
         }
     }
+}
+
+/// Reads a template. Its path, with all links resolved, must stay in the directory of the loop.
+fn read_inside(dir: &Path, name: &str) -> Result<String, String> {
+    let words = |error: std::io::Error| error.to_string();
+    let (dir, file) = (dir.canonicalize().map_err(words)?, dir.join(name).canonicalize().map_err(words)?);
+    if !file.starts_with(&dir) {
+        return Err(format!("it is outside of {}", dir.display()));
+    }
+    read_at_most(&file, MAX_TEMPLATE_BYTES).map_err(words)
 }
 
 fn ours(facts: &Facts<'_>) -> String {

@@ -13,6 +13,7 @@ pub use tail::{BadLine, Head, Tail, head, parse};
 
 use crate::store::safe_file;
 use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::text::escape_json;
 use sha2::{Digest, Sha256};
 use std::fs::{File, Metadata};
 use std::io::{self, Write};
@@ -260,7 +261,7 @@ fn must_be_durable(event: &Event) -> bool {
 }
 
 fn chained(recorded: &Recorded, prev: &str) -> io::Result<String> {
-    let mut line = serde_json::to_string(recorded)?;
+    let mut line = escape_json(&serde_json::to_string(recorded)?).into_owned();
     line.pop();
     line.push_str(",\"prev\":\"");
     line.push_str(prev);
