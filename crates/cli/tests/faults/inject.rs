@@ -18,7 +18,7 @@ const EXEC: &str = "execve";
 /// The most calls of one kind in a run of the lab. More means that the run does not end.
 const MAX_CALLS: u32 = 400;
 /// More than all retries of a start take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_secs(500);
 /// The most times that one run is continued after a fault.
 const MAX_RESUMES: usize = 5;
 
@@ -115,8 +115,14 @@ fn bring_to_its_end(project: &Project, first: &Done) {
             break;
         }
         let resumed = project.call(&["resume", "--json"]);
-        // Without a record there is nothing to resume.
+        let is_over = || {
+            let journals = check_records(project);
+            journals.iter().flat_map(|events| all(events, "run_ended")).any(|end| end["exit_code"] == 0)
+        };
         code = match resumed.code {
+            // The fault came after the end was written.
+            Some(2) if is_over() => Some(0),
+            // Without a record there is nothing to resume, and a run that failed has ended.
             Some(2) => project.call(&["run", "loop", "--json"]).code,
             code => code,
         };
@@ -200,7 +206,9 @@ fn failing_at_every(fault: Fault, errors: &[&'static str], sample: &[u32]) {
     for what in &errors[..if full() { errors.len() } else { 1 }] {
         let fault = Fault { what, ..fault };
         at_every(fault, sample, |project, done| {
-            assert_eq!(done.signal, None, "{done:?}");
+            // No panic, except that of tokio when its eventfd fails, which only strace can make it do.
+            let woken = done.stderr.contains("failed to wake I/O driver");
+            assert!(done.signal.is_none() && (done.code != Some(101) || woken), "{done:?}");
             project.wait_until_no_process_left();
             let ended_well = check_records(project)
                 .iter()
