@@ -381,7 +381,7 @@ fn nesting_of_any_depth_is_read_without_a_stack() {
 
 // promise: 4
 #[test]
-fn what_a_sign_carries_is_bounded() {
+fn the_content_of_a_sign_is_bounded() {
     let long = "x".repeat(3_000_000);
     let lines = [
         format!(

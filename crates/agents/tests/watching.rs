@@ -210,7 +210,7 @@ fn codex_abandons_its_subagents_when_the_turn_is_over() {
 }
 
 #[test]
-fn watchdog_39_background_work_goes_on_after_the_result_and_is_told_when_it_ends() {
+fn watchdog_39_background_work_continues_after_the_result_and_its_end_is_reported() {
     for capture in ["bash_timeout_bg", "claude_bg_tool", "subagent"] {
         let signs = replayed(ReaderName::Claude, capture);
         let open: Vec<u32> = signs
@@ -241,7 +241,7 @@ fn the_session_id_is_reported_once() {
 }
 
 #[test]
-fn retries_are_told_with_what_is_known_of_them_and_are_neither_progress_nor_errors() {
+fn retries_are_reported_with_their_details_and_are_neither_progress_nor_errors() {
     let retries = |name, capture| -> Vec<Sign> {
         let signs = replayed(name, capture);
         signs.into_iter().filter(|s| matches!(s, Sign::Retrying { .. })).collect()
@@ -271,7 +271,7 @@ fn a_limit_that_was_waited_out_does_not_stop_the_session() {
 }
 
 #[test]
-fn watchdog_46_a_limit_tells_when_it_ends() {
+fn watchdog_46_a_limit_has_a_reset_time() {
     let result = |text: &str| {
         format!(
             r#"{{"type":"result","subtype":"success","is_error":true,"api_error_status":429,"result":"{text}"}}"#

@@ -89,7 +89,7 @@ fn following_shows_each_line_at_once_until_the_run_ends() {
 }
 
 #[test]
-fn following_a_run_that_is_killed_says_so_and_how_to_go_on() {
+fn following_a_run_that_is_killed_reports_it_and_names_the_next_command() {
     let project = Project::acting("say begin; ready here; hang");
     let here = project.fifo("here");
     let run = project.start_run(&[]);
@@ -135,7 +135,7 @@ fn raw_output_is_complete_and_refused_on_a_terminal() {
 
 // promise: 8
 #[test]
-fn what_logs_shows_has_no_control_characters_whatever_was_printed() {
+fn logs_shows_no_control_characters_for_any_output() {
     let project = Project::acting(
         r#"raw "\e]0;evil\x07\e[2Jgone\u{9b}31m\u{202e}gnp\x08\x08\n"; flood 20k; line 100k"#,
     );

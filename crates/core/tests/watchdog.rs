@@ -195,7 +195,7 @@ fn watchdog_22_a_silence_below_210_s_after_a_tool_is_normal() {
 }
 
 #[test]
-fn watchdog_24_a_structured_agent_that_says_nothing_fires_at_the_start_limit() {
+fn watchdog_24_a_silent_structured_agent_fires_at_the_start_limit() {
     assert_eq!(Scene::new(standard(), true).until(1e6).stopped(), Some((360.0, NoOutputAtStart)));
     assert_eq!(Scene::new(quick(), true).until(1e6).stopped(), Some((180.0, NoOutputAtStart)));
     let short = WatchPolicy { idle: Limit::At(Dur::from_secs(60)), ..standard() };
@@ -333,7 +333,7 @@ fn watchdog_34_waiting_on_children_does_not_reset_silence_and_its_sum_survives_g
 }
 
 #[test]
-fn watchdog_35_when_all_children_are_gone_nobody_waits() {
+fn watchdog_35_without_children_the_agent_does_not_wait() {
     let policy = WatchPolicy { children: Limit::At(Dur::from_secs(60)), idle: Limit::Off, ..standard() };
     let mut s = Scene::new(policy, true);
     s.fact(1.0, &Fact::Sampled { children: 3, cpu_ms: 0 })

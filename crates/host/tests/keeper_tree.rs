@@ -24,12 +24,12 @@ fn main() -> ExitCode {
         terminate_reaches_processes_left_by_the_main_process,
         stopped_child_ends_by_terminate_sweep_and_kill,
         sweep_of_an_empty_tree_is_answered_immediately,
-        sweep_gives_the_willing_their_grace_and_no_more,
+        sweep_waits_for_the_grace_and_no_longer,
         daemon_is_gone_after_sweep,
         daemon_is_gone_after_kill,
         daemon_is_gone_after_shut_down,
         daemon_is_gone_after_the_supervisor_was_killed,
-        daemon_is_gone_after_the_keeper_was_told_to_end,
+        daemon_is_gone_after_an_order_to_end,
         rabbit_is_gone_after_kill,
         rabbit_is_gone_after_sweep,
         rabbit_is_gone_after_the_supervisor_was_killed,
@@ -37,7 +37,7 @@ fn main() -> ExitCode {
         prompt_and_errors_cross_without_deadlock,
         a_prompt_that_is_not_read_is_not_an_error,
         a_child_may_outlive_its_closed_streams,
-        grandchild_that_holds_stdout_holds_up_nobody,
+        grandchild_that_holds_stdout_delays_nothing,
     ])
 }
 
@@ -113,7 +113,7 @@ fn sweep_of_an_empty_tree_is_answered_immediately() {
 }
 
 // promise: 3
-fn sweep_gives_the_willing_their_grace_and_no_more() {
+fn sweep_waits_for_the_grace_and_no_longer() {
     let mut keeper = ready_keeper();
     // Exits on TERM immediately: the test must not wait for the whole grace of half a minute.
     let ends = start_role(&mut keeper, 1, &["heir"]);
@@ -202,7 +202,7 @@ fn rabbit_is_gone_after_the_supervisor_was_killed() {
 }
 
 // promise: 1
-fn daemon_is_gone_after_the_keeper_was_told_to_end() {
+fn daemon_is_gone_after_an_order_to_end() {
     for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
         let mut keeper = ready_keeper();
         let ends = start_role(&mut keeper, 1, &["daemon"]);
@@ -313,7 +313,7 @@ fn a_child_may_outlive_its_closed_streams() {
 }
 
 // promise: 1
-fn grandchild_that_holds_stdout_holds_up_nobody() {
+fn grandchild_that_holds_stdout_delays_nothing() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["heir"]);
     let pump = Pump::start(ends, Vec::new(), Kept::default(), || {}).expect("a thread");

@@ -118,7 +118,7 @@ fn reason<'a>(restored: &'a Restored, path: &str) -> &'a str {
 
 // promise: 17
 #[test]
-fn the_tree_is_as_it_was_and_what_stood_there_can_be_had_again() {
+fn the_tree_is_restored_and_the_replaced_state_can_be_restored_too() {
     let repo = Repo::new();
     repo.write("note", "untracked then\n");
     repo.write("ignored", "mine\n");
@@ -146,7 +146,7 @@ fn the_tree_is_as_it_was_and_what_stood_there_can_be_had_again() {
 
 // promise: 17
 #[test]
-fn index_head_branches_and_hooks_stay_as_they_are() {
+fn index_head_branches_and_hooks_are_unchanged() {
     let repo = Repo::new();
     repo.take(THEN);
     repo.write("changed", "committed since\n");
@@ -198,7 +198,7 @@ fn bytes_modes_and_links_come_back_and_clean_files_as_git_checks_them_out() {
 
 // promise: 17
 #[test]
-fn what_is_too_large_to_be_kept_is_neither_written_over_nor_removed() {
+fn a_file_too_large_to_save_is_neither_overwritten_nor_removed() {
     let mut repo = Repo::new();
     repo.limits.file_bytes = 100;
     repo.write("big-then", "x".repeat(101));
@@ -219,7 +219,7 @@ fn what_is_too_large_to_be_kept_is_neither_written_over_nor_removed() {
 
 // promise: 17
 #[test]
-fn what_was_ignored_stays_though_the_rules_went_and_came() {
+fn ignored_files_are_kept_when_the_ignore_rules_change() {
     let repo = Repo::new();
     repo.write("ignored", "a secret");
     repo.take(THEN);

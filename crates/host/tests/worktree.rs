@@ -239,7 +239,7 @@ fn a_tree_with_anything_uncommitted_or_unheld_stays() {
 
 // promise: 16
 #[test]
-fn a_tree_in_the_middle_of_a_merge_stays_and_so_does_what_is_no_tree() {
+fn a_worktree_in_the_middle_of_a_merge_and_a_plain_directory_are_kept() {
     let repo = Repo::new();
     let (path, _) = repo.make("node");
     fs::write(path.join("a"), "theirs\n").expect("written");

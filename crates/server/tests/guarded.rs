@@ -15,7 +15,7 @@ fn status(answer: &str) -> &str {
 
 // promise: 14
 #[test]
-fn without_the_token_nothing_is_told_and_nothing_is_done() {
+fn without_the_token_no_request_is_answered_or_carried_out() {
     let machine = Machine::new();
     let mut run = machine.run(1);
     run.live();

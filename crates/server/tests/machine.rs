@@ -101,7 +101,7 @@ fn the_status_of_a_run_matches_its_own_socket_and_follows_its_record() {
 
 // promise: 14
 #[test]
-fn what_names_no_run_is_refused_before_anything_is_looked_for() {
+fn an_invalid_run_name_is_refused_before_any_lookup() {
     let machine = Machine::new();
     let run = machine.run(1);
     let status = |path: &str| code(&machine.client().get(path).expect("answers"));
@@ -304,7 +304,7 @@ fn output_is_text_in_ranges_whatever_an_agent_printed() {
 
 // promise: 14
 #[test]
-fn a_link_or_a_fifo_in_place_of_output_leads_nowhere() {
+fn a_link_or_a_fifo_in_place_of_output_is_not_opened() {
     let machine = Machine::new();
     let run = machine.run(1);
     run.output("stdout", b"x");

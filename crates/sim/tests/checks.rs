@@ -84,7 +84,7 @@ fn a_loop_whose_checks_pass_at_once_is_clean_and_verified() {
 
 // promise: 18
 #[test]
-fn an_agent_that_says_done_ends_nothing_the_checks_do() {
+fn only_the_checks_end_a_run_and_not_an_agent_that_claims_done() {
     let mut world = World::new(checked(&["false"], |_| {}), |job| match is_check(job) {
         true => Act::check_fails(1, "no"),
         false => Act::works(MINUTE).saying("all done, everything passes"),
@@ -97,7 +97,7 @@ fn an_agent_that_says_done_ends_nothing_the_checks_do() {
 }
 
 #[test]
-fn the_agents_exit_code_is_recorded_and_never_believed() {
+fn the_agents_exit_code_is_recorded_and_decides_nothing() {
     let mut world = World::new(checked(&["true"], |_| {}), |job| match is_check(job) {
         true => Act::exits(0, Dur::ZERO),
         false => Act::exits(3, MINUTE).saying("it broke"),

@@ -87,7 +87,7 @@ fn an_agent_that_asks_for_a_person_is_not_blamed_for_its_silence_until_the_deadl
 }
 
 #[test]
-fn nobody_coming_is_no_failure_for_the_circuit() {
+fn an_unanswered_question_does_not_count_for_the_circuit() {
     let plan = plan(|s| {
         s.max_iterations = Some(8);
         s.errors.max = 3;

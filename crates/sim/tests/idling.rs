@@ -164,7 +164,7 @@ fn loop_65_a_wait_beyond_the_maximum_is_shortened_and_one_last_iteration_follows
 
 // promise: 4
 #[test]
-fn a_spell_of_a_million_idle_iterations_neither_overflows_nor_grows() {
+fn a_streak_of_a_million_idle_iterations_neither_overflows_nor_grows() {
     let mut world = World::new(idle_plan(never_stops), |_| Act::idles("x")).forgetting();
     while world.run().view().totals().idle < 1_000_000 {
         assert!(world.step_once());

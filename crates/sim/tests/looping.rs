@@ -72,7 +72,7 @@ fn loop_43_a_session_over_its_limit_has_its_own_event_and_is_ended_step_by_step(
 
 // promise: 6, 11
 #[test]
-fn a_verdict_stores_its_evidence_and_stands_before_the_first_signal() {
+fn a_verdict_stores_its_evidence_and_is_recorded_before_the_first_signal() {
     let mut world = World::new(
         plan(|s| {
             session_limit(Dur::from_secs(5))(s);

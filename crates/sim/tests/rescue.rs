@@ -75,7 +75,7 @@ fn a_second_crash_during_the_snapshot_does_not_forget_it() {
 
 // promise: 15
 #[test]
-fn no_node_goes_on_before_the_lost_work_of_all_nodes_is_kept() {
+fn no_node_continues_before_the_lost_work_of_all_nodes_is_saved() {
     let slow_last = |job: Job| match job.kind {
         JobKind::Snapshot if job.node.0 == 2 => Act::works(Dur::from_secs(25)),
         _ => works(job),

@@ -235,7 +235,7 @@ fn unreadable_lines_are_skipped() {
 
 // promise: 4
 #[test]
-fn lines_are_clipped_and_one_beyond_all_measure_is_a_note() {
+fn lines_are_clipped_and_a_line_over_the_limit_becomes_a_note() {
     let long = "x".repeat(100_000);
     let plain = rendered(ReaderName::Plain, &format!("{long}\nnext"));
     assert_eq!((plain[0].len(), plain[1].as_str()), (4_000 + "…".len(), "next"));

@@ -136,17 +136,17 @@ fn graph_text(view: &View) -> String {
 
 /// Returns the most urgent health issue of the agent.
 fn health_issue(now: Moment, node: &NodeView) -> Option<String> {
-    let condition = &node.condition;
-    if let Some(asking) = &condition.asking {
+    let health = &node.session.health;
+    if let Some(asking) = &health.asking {
         let left =
             asking.until.map(|until| Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
         let left = left.map_or_else(String::new, |left| format!(" ({} left)", words::clock(left)));
         return Some(printable(&format!("{}{left}: {}", words::NEEDS_HUMAN, asking.what)).into_owned());
     }
-    if let Some(retrying) = &condition.retrying {
+    if let Some(retrying) = &health.retrying {
         return Some(format!("retrying for {}", words::clock(now.awake.since(retrying.since))));
     }
-    condition.drifted.then(|| "most output lines not recognized".to_owned())
+    health.drifted.then(|| "most output lines not recognized".to_owned())
 }
 
 /// Colors a line according to its tone.

@@ -96,7 +96,7 @@ mod tests {
 
     // promise: 8
     #[test]
-    fn what_others_say_is_one_line_without_control() {
+    fn foreign_text_is_one_line_without_control_characters() {
         let mut log = Log::default();
         log.apply(&message(1, "a\u{1b}[2Jb\nc\td\u{7}\u{202e}"));
         assert_eq!(log.entries[0].text, "operator message: ab c d\u{fffd}\u{fffd}");

@@ -13,7 +13,7 @@ exit 3"#;
 
 // promise: 8
 #[test]
-fn what_an_agent_prints_is_shown_as_text() {
+fn agent_output_is_shown_as_text() {
     let project = Project::acting_with(&format!("{GRACES}\nerrors: {{max: 1}}"), HOSTILE);
     project.run(&[]).assert_code(1);
     let serve = Serve::start(&project);

@@ -35,7 +35,7 @@ fn output_of_a_background_process_is_passed_on_within_the_leak_limit() {
 
 // promise: 1
 #[test]
-fn after_kill_9_of_dogwatch_nobody_is_left() {
+fn after_kill_9_of_dogwatch_no_process_is_left() {
     let project = Project::new();
     let (ready, held) = (project.fifo("ready"), project.fifo("held"));
     let script = "hold held; orphan { ignore TERM; ready ready; hang }; hang";

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 // promise: 12
 #[test]
-fn a_silent_command_is_ended_at_its_limit_with_124_and_a_line_that_says_why() {
+fn a_silent_command_is_ended_at_its_limit_with_124_and_a_reason() {
     let since = Instant::now();
     let done = shell(&["--idle", "300ms"], "echo hello; exec sleep 60");
     let lasted = since.elapsed();
@@ -175,7 +175,7 @@ fn a_blocked_reader_blocks_the_command_but_not_the_watchdog() {
 
 // promise: 11
 #[test]
-fn the_record_tells_what_happened_and_why() {
+fn the_record_explains_what_happened_and_why() {
     let project = Project::new();
     let script = "echo hello; exec sleep 60";
     let options = ["--idle", "300ms", "--json", "events"];

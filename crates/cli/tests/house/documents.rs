@@ -135,6 +135,17 @@ pub fn assert_documented(events: &[serde_json::Value]) {
 }
 
 #[test]
+fn the_glossary_is_sorted_and_names_each_word_once() {
+    let words: Vec<String> = rows("internals/glossary.md")
+        .iter()
+        .filter_map(|row| row[0].strip_prefix("**")?.split("**").next().map(str::to_owned))
+        .collect();
+    assert!((50..=75).contains(&words.len()), "{} entries", words.len());
+    let sorted: BTreeSet<&String> = words.iter().collect();
+    assert!(words.iter().eq(sorted), "the glossary is not sorted: {words:?}");
+}
+
+#[test]
 fn every_pain_names_existing_tests() {
     let pains: Vec<Vec<String>> =
         rows("internals/pains.md").into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();

@@ -135,7 +135,7 @@ fn a_hanging_session_is_ended_at_its_limit_step_by_step() {
 
 // promise: 1
 #[test]
-fn what_a_clean_session_left_behind_is_ended() {
+fn leftovers_of_a_clean_session_are_ended() {
     let played = play("leftovers", &[]);
     played.assert_ended("clean", 0);
     let pids = crate::read(&played.dir.path().join("leftovers.txt"));

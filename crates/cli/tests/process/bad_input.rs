@@ -78,7 +78,7 @@ fn a_huge_line_without_a_newline_costs_little_memory_and_is_counted() {
 
 // promise: 4
 #[test]
-fn an_event_of_50_mb_is_cut_and_what_follows_it_is_read() {
+fn an_event_of_50_mb_is_cut_and_the_next_one_is_read() {
     let head = r#"{\"type\":\"assistant\",\"message\":{\"content\":[{\"type\":\"text\",\"text\":\""#;
     let script = format!(
         "claude init; raw \"{head}\"; line 50000000; raw \"\\\"}}]}}}}\\n\"; claude text after; \

@@ -100,7 +100,7 @@ fn a_check_that_floods_costs_no_more_than_its_tail() {
 
 // promise: 1
 #[test]
-fn a_check_that_leaves_a_daemon_behind_leaves_nobody() {
+fn the_daemon_of_a_check_is_ended() {
     let project = Project::new();
     let hold = project.fifo("hold");
     project.file("check", "hold hold; orphan { ignore TERM HUP; hang }; bare { ignore TERM; hang }; exit 0");
@@ -122,7 +122,7 @@ fn a_check_that_deletes_the_work_tree_does_not_end_the_run() {
 
 // promise: 18
 #[test]
-fn a_check_that_deletes_the_record_too_leaves_nobody_and_no_success() {
+fn a_check_that_deletes_the_record_leaves_no_process_and_no_success() {
     let project = checked("max_iterations: 2", &["rm -rf ./* ./.dogwatch; true", "false"], "say hello");
     let done = project.start_run(&[]).finish();
     project.assert_no_process_left();
@@ -207,7 +207,7 @@ fn a_failed_check_is_retried_if_configured() {
 
 // promise: 1
 #[test]
-fn killed_in_a_check_nobody_is_left_and_the_run_goes_on() {
+fn killed_in_a_check_no_process_is_left_and_the_run_continues() {
     let project = Project::new();
     let (hold, there) = (project.fifo("hold"), project.fifo("there"));
     project.file("check", "hold hold; once ../checked { orphan { ignore TERM; hang }; ready there; hang }");

@@ -105,7 +105,7 @@ fn loop_39_command_output_is_capped_and_the_cut_is_marked() {
 
 // promise: 1
 #[test]
-fn what_a_command_leaves_behind_is_gone_before_the_agent_starts() {
+fn leftovers_of_a_command_are_ended_before_the_agent_starts() {
     let project = Project::new();
     let hold = project.fifo("hold");
     project.file("sly", "hold hold; orphan { ignore TERM; hang }; say done");

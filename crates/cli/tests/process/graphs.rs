@@ -77,7 +77,7 @@ fn a_dependent_node_starts_after_its_dependency_unless_that_failed() {
 
 // promise: 1
 #[test]
-fn killed_with_many_nodes_at_work_nobody_is_left_and_none_is_done_twice() {
+fn killed_with_many_running_nodes_no_process_is_left_and_no_node_runs_twice() {
     let project = Project::new();
     let (hold, there) = (project.fifo("hold"), project.fifo("there"));
     let slow = "hold hold; append starts x; once $env:DOGWATCH_NODE.first { orphan { ignore TERM; hang }; ready there; hang }";

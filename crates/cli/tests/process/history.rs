@@ -62,7 +62,7 @@ fn an_empty_history_has_a_message_and_a_broken_record_takes_one_line() {
 
 // promise: 8
 #[test]
-fn a_report_tells_the_night_in_order_and_shows_an_agents_words_as_words() {
+fn a_report_lists_the_night_in_order_and_shows_agent_text_as_text() {
     let project = Project::shell(r#"printf "\033[31m<b>**bold**</b> [x](y)\n"; exit 1"#);
     project.run(&["-n", "1"]).assert_code(1);
     let done = project.call(&["report"]);

@@ -36,7 +36,7 @@ fn loop_42_stop_on_error_ends_the_run_after_one_failure() {
 
 // promise: 6
 #[test]
-fn loop_43_a_timeout_is_an_event_of_its_own_and_the_verdict_stands_before_the_signal() {
+fn loop_43_a_timeout_has_its_own_event_and_the_verdict_precedes_the_signal() {
     let project = Project::acting("counter count; on 1 { say busy; hang }");
     let done = project.run(&["-n", "2", "--timeout", "1s"]);
     done.assert_code(0);

@@ -84,7 +84,7 @@ fn after_kill_9_the_next_run_waits_for_the_keeper_and_then_runs() {
 
 // promise: 1
 #[test]
-fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_starts() {
+fn orphans_of_a_killed_dogwatch_and_keeper_are_ended_before_the_next_run_starts() {
     let project = Project::acting("counter count; on 1 { hold hold; orphan { ready kid; hang }; hang }");
     let (hold, kid) = (project.fifo("hold"), project.fifo("kid"));
     let first = project.start_run(&[]);
@@ -107,7 +107,7 @@ fn what_a_killed_dogwatch_and_a_killed_keeper_left_is_ended_before_the_next_run_
 
 // promise: 1
 #[test]
-fn a_killed_keeper_is_trouble_its_orphans_are_ended_and_the_run_goes_on() {
+fn a_killed_keeper_is_trouble_its_orphans_are_ended_and_the_run_continues() {
     let project = Project::acting(
         "counter count; on 1 { hold hold; orphan { ignore TERM; ready kid; hang }; ignore TERM; hang }",
     );

@@ -64,7 +64,7 @@ fn killed_in_a_session_its_orphans_go_first_and_the_iteration_counts_for_nothing
 
 // promise: 1
 #[test]
-fn killed_with_its_keeper_what_is_left_is_ended_before_the_run_goes_on() {
+fn killed_with_its_keeper_leftovers_are_ended_before_the_run_continues() {
     let project = Project::acting("counter ../count; on 1 { hold hold; orphan { ready kid; hang }; hang }");
     let (hold, kid) = (project.fifo("hold"), project.fifo("kid"));
     let run = project.start_run(&["-n", "1"]);
@@ -187,7 +187,7 @@ fn a_run_killed_in_a_probe_leaves_no_probe_and_continues_the_wait() {
 }
 
 #[test]
-fn counters_spell_budget_and_words_survive() {
+fn counters_idle_streak_budget_and_messages_survive() {
     let front = format!("idle: {{delay: 1h, max_delay: 1h}}\nbudget: {{iterations: 4}}\n{GRACES}");
     let project =
         Project::acting_with(&front, "counter ../count; on 1 { exit 1 } else { marker idle blocked }");
@@ -216,7 +216,7 @@ fn counters_spell_budget_and_words_survive() {
 
 // promise: 5
 #[test]
-fn a_torn_last_line_is_cut_kept_aside_and_told_wherever_it_is_torn() {
+fn a_torn_last_line_is_cut_kept_aside_and_reported_wherever_it_is_torn() {
     for cut in [1, 20, 150] {
         let project = Project::acting("say hi");
         let mut run = project.start_run(&["-n", "2", "--delay", "200ms"]);

@@ -103,7 +103,7 @@ fn after_a_lost_keeper_the_work_of_the_session_is_in_a_snapshot() {
 
 // promise: 17
 #[test]
-fn undo_restores_what_was_before_and_says_how_to_get_back() {
+fn undo_restores_the_earlier_state_and_names_the_way_back() {
     let project = repository();
     let run = two_iterations(&project);
     let head = git(&project, &["rev-parse", "HEAD"]);
@@ -231,7 +231,7 @@ fn age(project: &Project, run: &str) -> String {
 
 // promise: 16
 #[test]
-fn gc_keeps_what_was_undone_lately_however_old_the_run() {
+fn gc_keeps_recent_undos_of_old_runs() {
     let project = repository();
     let run = two_iterations(&project);
     project.call(&["undo", &run, "2", "--yes"]).assert_code(0);
@@ -249,7 +249,7 @@ fn gc_keeps_what_was_undone_lately_however_old_the_run() {
 
 // promise: 16
 #[test]
-fn gc_keeps_what_can_be_resumed_and_what_it_cannot_read() {
+fn gc_keeps_resumable_and_unreadable_runs() {
     let project = repository();
     let torn = two_iterations(&project);
     let lost = two_iterations(&project);

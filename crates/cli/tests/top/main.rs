@@ -93,7 +93,7 @@ fn every_terminal_size_works_and_a_small_one_gets_a_note() {
 
 // promise: 8
 #[test]
-fn nothing_an_agent_says_reaches_the_terminal_as_it_is() {
+fn agent_text_reaches_the_terminal_only_sanitized() {
     let hostile = r#"printf "\033]0;evil\007\033[31mred\033[2J words"; exit 1"#;
     let project = Project::new();
     project.ralph(

@@ -383,7 +383,7 @@ fn state_of(node: &NodeView) -> State {
     match &node.doing {
         Doing::Nothing => State::Starting,
         Doing::Preparing => State::Preparing,
-        Doing::Working { .. } if node.condition.asking.is_some() => State::NeedsHuman,
+        Doing::Working { .. } if node.session.health.asking.is_some() => State::NeedsHuman,
         Doing::Working { .. } => State::Working,
         Doing::Checking => State::Checking,
         Doing::Waiting { why: WaitWhy::Paused, .. } => State::Paused,
@@ -407,7 +407,7 @@ fn rank(state: State) -> u8 {
 }
 
 fn last_evidence(view: &View) -> Option<SeenStatus> {
-    let seen = view.nodes.iter().filter_map(|n| Some((n.last_seen?, &n.name)));
+    let seen = view.nodes.iter().filter_map(|n| Some((n.session.last_seen?, &n.name)));
     seen.max_by_key(|(seen, _)| seen.at).map(|(seen, node)| SeenStatus {
         node: node.clone(),
         channel: seen.channel,
@@ -437,7 +437,7 @@ impl NodeStatus {
                 lasted_s: idle_streak.lasted(now.unwrap_or(view.last).boot),
             }),
             failures_in_row: node.failures.in_row,
-            last_end: node.last_end.as_ref().map(|end| end.because.clone()),
+            last_end: node.last.end.as_ref().map(|end| end.because.clone()),
             attempts: AttemptsStatus {
                 count: node.attempts.count,
                 failed: node.attempts.failed,
@@ -449,14 +449,14 @@ impl NodeStatus {
                     .collect(),
             },
             recoveries: node.recovery.used,
-            worktree: node.worktree.as_ref().map(|(path, _)| path.clone()),
+            worktree: node.work.worktree.as_ref().map(|(path, _)| path.clone()),
         }
     }
 }
 
 impl DoingStatus {
     fn of(node: &NodeView, now: Option<Moment>) -> DoingStatus {
-        let condition = &node.condition;
+        let health = &node.session.health;
         match &node.doing {
             Doing::Nothing => DoingStatus::Nothing,
             Doing::Preparing => DoingStatus::Preparing,
@@ -467,17 +467,17 @@ impl DoingStatus {
                 messages: *messages,
                 last_evidence: last_output
                     .map(|at| LastEvidence { age_s: now.map(|now| now.awake.since(at)) }),
-                needs_human: condition.asking.as_ref().map(|asking| NeedsHuman {
+                needs_human: health.asking.as_ref().map(|asking| NeedsHuman {
                     what: asking.what.clone(),
                     until: asking.until,
                     left_s: asking.until.and_then(|until| left(until, now)),
                 }),
-                retrying: condition.retrying.map(|retrying| RetryingStatus {
+                retrying: health.retrying.map(|retrying| RetryingStatus {
                     since_s: now.map(|now| now.awake.since(retrying.since)),
                     status: retrying.status,
                     delay_s: retrying.delay,
                 }),
-                drifted: condition.drifted,
+                drifted: health.drifted,
             },
             Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, *until, now),
         }

@@ -4,12 +4,12 @@
 use crate::record::artifacts::Artifacts;
 use crate::record::day::DayUse;
 use crate::record::event::{
-    EndedBy, Event, InputDigest, IterationEnd, NodeCounts, NodeState, Observation, Recorded, RecoveryPlanned,
-    Report, ReportKind, RunEnded, RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
+    Event, InputDigest, IterationEnd, NodeCounts, NodeState, Recorded, RecoveryPlanned, Report, RunEnded,
+    RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
-use crate::run::attempts::{Attempts, Recoveries, Stopped};
+use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::IdleStreak;
@@ -17,8 +17,8 @@ use crate::run::recovery::Action;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
+use crate::watch::Channel;
 use crate::watch::health::{Asking, Health, Retrying};
-use crate::watch::{Channel, Fact, StopReason};
 use std::collections::BTreeMap;
 
 mod node;
@@ -78,24 +78,106 @@ pub struct NodeView {
     pub counts: Counts,
     /// The current activity.
     pub doing: Doing,
-    /// The wait that a pause interrupted: its reason, length and end.
-    pub put_off: Option<(WaitWhy, Dur, Wall)>,
+    /// The current iteration.
+    pub current: CurrentIteration,
+    /// The last iteration and the last session.
+    pub last: LastIteration,
+    /// The agent and the state of its session.
+    pub session: SessionView,
+    /// The usage of the node's sessions.
+    pub usage: NodeUsage,
+    /// How long the node has been running.
+    pub time: NodeTime,
+    /// The wakes and the interrupted wait.
+    pub waits: NodeWaits,
     /// The recent failures.
     pub failures: Failures,
     /// The current idle streak.
     pub idle_streak: IdleStreak,
+    /// The number of consecutive refusals of a service without a reset time.
+    pub refusals: u32,
     /// The attempts that the checks have judged.
     pub attempts: Attempts,
     /// The hard stops and the recovery from them.
     pub recovery: Recoveries,
-    /// How long the node was running before the current stretch.
-    time_before: Dur,
-    /// When the current stretch of running started.
-    under_way: Option<Boot>,
-    /// How long the node has been running for its ceiling.
-    pub watched: WatchedTime,
+    /// The results of the node's work: its worktree, its snapshot and the saved files.
+    pub work: NodeWork,
+}
+
+/// The current iteration of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CurrentIteration {
+    /// When the iteration started. `None` if no iteration is open.
+    pub started: Option<Awake>,
+    /// The digest of the agent's input.
+    pub input_digest: Option<InputDigest>,
+    /// The last progress report of the agent.
+    pub reported: Option<Report>,
+    /// How long the session lasted, once it has ended.
+    session: Dur,
+    /// How long the iteration had lasted when its supervisor was lost.
+    pub lost_after: Option<Dur>,
+}
+
+/// The end of a node's last iteration and of its last session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastIteration {
+    /// The last session that ended.
+    pub session: Option<SessionEnded>,
+    /// The end of the last iteration.
+    pub end: Option<IterationEnd>,
+    /// The kind of that end.
+    pub ending: Option<Ending>,
+}
+
+/// The agent of a node and the state of its session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionView {
     /// The index of the agent in the chain that worked last.
     pub agent: u32,
+    /// Whether the reader understands the agent's output, so that messages can be distinguished from work.
+    structured: bool,
+    /// The health of the current session.
+    pub health: Health,
+    /// The most recent evidence of any session.
+    pub last_seen: Option<LastSeen>,
+}
+
+/// The usage of a node's sessions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeUsage {
+    /// The usage of all sessions that ended.
+    pub ended: Used,
+    /// The usage of the current session so far.
+    pub current: Usage,
+    /// The id of the agent's own latest session, and the usage already counted for it. Several sessions of ours may
+    /// continue the same session of the agent.
+    charged: (Option<String>, Used),
+}
+
+/// How long a node has been running.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeTime {
+    /// How long the node was running before the current stretch.
+    before: Dur,
+    /// When the current stretch of running started.
+    running_since: Option<Boot>,
+    /// How long the node has been running for its ceiling.
+    pub watched: WatchedTime,
+}
+
+/// What remains of wakes and pauses for the next wait of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeWaits {
+    /// The wait that a pause interrupted: its reason, length and end.
+    pub put_off: Option<(WaitWhy, Dur, Wall)>,
+    /// A wake that arrived while the node was not waiting.
+    pub wake: Option<WaitEndedBy>,
+}
+
+/// The results of a node's work.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeWork {
     /// The path and the branch of the node's own worktree.
     pub worktree: Option<(String, String)>,
     /// Whether this supervisor has seen the worktree. It may have been removed while the run had no supervisor.
@@ -103,40 +185,7 @@ pub struct NodeView {
     /// The git ref of the last snapshot.
     pub snapshot: Option<String>,
     /// The iteration of that snapshot.
-    pub kept: Option<Iteration>,
-    /// How long the open iteration had lasted when its supervisor was lost.
-    pub lost_after: Option<Dur>,
-    /// Whether the reader understands the agent's output, so that messages can be distinguished from work.
-    structured: bool,
-    /// How long the session of the current iteration lasted, once it has ended.
-    session: Dur,
-    /// The usage of all sessions that ended.
-    pub used: Used,
-    /// The usage of the current session so far.
-    pub using: Usage,
-    /// The id of the agent's own latest session, and the usage already counted for it. Several sessions of ours may
-    /// continue the same session of the agent.
-    charged: (Option<String>, Used),
-    /// The number of consecutive refusals of a service without a reset time.
-    pub refusals: u32,
-    /// The health of the current session.
-    pub condition: Health,
-    /// The last session that ended.
-    pub last_session: Option<SessionEnded>,
-    /// The end of the last iteration.
-    pub last_end: Option<IterationEnd>,
-    /// The kind of ending of the last iteration.
-    pub last_ending: Option<Ending>,
-    /// When the current iteration started, if one is open.
-    pub open: Option<Awake>,
-    /// A wake that arrived while the node was not waiting.
-    pub wake: Option<WaitEndedBy>,
-    /// The digest of the agent's input in this iteration.
-    pub input_digest: Option<InputDigest>,
-    /// The most recent evidence of any session.
-    pub last_seen: Option<LastSeen>,
-    /// The last progress report of the agent in this iteration.
-    pub reported: Option<Report>,
+    pub snapshot_of: Option<Iteration>,
     /// The files that agents saved.
     pub artifacts: Artifacts,
 }
@@ -268,10 +317,10 @@ impl View {
     /// Returns the usage of all sessions, including the current ones.
     pub fn spent(&self) -> Used {
         self.nodes.iter().fold(Used::default(), |sum, n| Used {
-            tokens: sum.tokens + n.used.tokens + n.using.tokens.unwrap_or(0),
-            cost_usd: sum.cost_usd + n.used.cost_usd + n.using.cost_usd.unwrap_or(0.0),
-            unknown_tokens: sum.unknown_tokens + n.used.unknown_tokens,
-            unknown_cost: sum.unknown_cost + n.used.unknown_cost,
+            tokens: sum.tokens + n.usage.ended.tokens + n.usage.current.tokens.unwrap_or(0),
+            cost_usd: sum.cost_usd + n.usage.ended.cost_usd + n.usage.current.cost_usd.unwrap_or(0.0),
+            unknown_tokens: sum.unknown_tokens + n.usage.ended.unknown_tokens,
+            unknown_cost: sum.unknown_cost + n.usage.ended.unknown_cost,
         })
     }
 
@@ -280,8 +329,8 @@ impl View {
     pub fn spent_today(&self, now: Wall) -> Option<Used> {
         let day = self.day.filter(|day| day.since <= now && now < day.until)?;
         let open = self.nodes.iter().map(|n| Used {
-            tokens: n.using.tokens.unwrap_or(0),
-            cost_usd: n.using.cost_usd.unwrap_or(0.0),
+            tokens: n.usage.current.tokens.unwrap_or(0),
+            cost_usd: n.usage.current.cost_usd.unwrap_or(0.0),
             ..Used::default()
         });
         Some(open.fold(day.used().plus(self.since_day_use), Used::plus))
@@ -294,13 +343,13 @@ impl View {
 
     /// Returns how long the node has been running for its ceiling.
     pub fn node_watched(&self, node: &NodeName, now: Awake) -> Dur {
-        self.by_name.get(node).map_or(Dur::ZERO, |ix| self.nodes[*ix].watched.lasted(now))
+        self.by_name.get(node).map_or(Dur::ZERO, |ix| self.nodes[*ix].time.watched.lasted(now))
     }
 
     /// Returns whether a service refused the node's last iteration.
     pub fn is_limited(&self, node: &NodeName) -> bool {
         let node = self.by_name.get(node).map(|ix| &self.nodes[*ix]);
-        node.is_some_and(|n| matches!(n.last_ending, Some(Ending::RateLimited { .. })))
+        node.is_some_and(|n| matches!(n.last.ending, Some(Ending::RateLimited { .. })))
     }
 
     /// Returns the iteration counts of all nodes together.
@@ -325,7 +374,7 @@ impl View {
         }
     }
 
-    /// Applies the next event.
+    /// Applies the next event. What an event changes in a node is in the methods of [`NodeView`].
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.moment();
         let fresh = notification::of_event(recorded, self);
@@ -333,55 +382,43 @@ impl View {
         match &recorded.event {
             Event::RunStarted(s) => self.start(at, s),
             Event::RunResumed(_) => self.resume(at),
-            Event::NodeTransition { node, to, reason, .. } => {
-                self.on(node, |n| n.change(at, *to, reason.clone()));
-            }
+            Event::Paused {} => self.paused = true,
+            Event::Unpaused {} => self.paused = false,
+            Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
+            Event::Suspended { for_s, unwatched } => self.suspend(*for_s, *unwatched),
+            Event::DayUsed(day) => (self.day, self.since_day_use) = (Some(*day), Used::default()),
+            Event::Trouble { kind, detail } => self.note_trouble(kind, detail),
+            Event::RunEnded(end) => self.ended = Some(end.clone()),
+            Event::NodeTransition { node, to, reason, .. } => self.on(node, |n| n.change(at, *to, reason)),
             Event::IterationStarted { node, iteration, .. } => {
                 self.on(node, |n| n.begin(at.awake, *iteration))
             }
-            Event::CommandFinished(_) | Event::MarkerSeen { .. } => {}
             Event::PromptAssembled { node, input_digest, .. } => {
                 self.pending_messages.clear();
-                self.on(node, |n| n.input_digest = input_digest.clone());
+                self.on(node, |n| n.current.input_digest = input_digest.clone());
             }
             Event::SessionStarted { node, pid, agent, .. } => {
-                let doing = Doing::Working { pid: *pid, since: at.awake, messages: 0, last_output: None };
-                self.on(node, |n| {
-                    n.doing = doing;
-                    n.condition = Health::default();
-                    n.agent = *agent;
-                    n.recovery.due = None;
-                    // The agent sees every change that happened before it started.
-                    n.wake = None;
-                });
+                self.on(node, |n| n.session_started(at.awake, *pid, *agent))
             }
             Event::Observed { node, seen, .. } => self.on(node, |n| n.observe(at, seen)),
-            Event::AgentReported { node, iteration, report } => match report.kind {
-                ReportKind::Progress => self.on(node, |n| n.reported = Some(report.clone())),
-                ReportKind::Artifact => {
-                    let bytes = report.bytes.unwrap_or(0);
-                    self.on(node, |n| n.artifacts.add(*iteration, &report.text, bytes));
-                }
-                ReportKind::State | ReportKind::Error | ReportKind::Checks | ReportKind::Server => {}
-            },
-            Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
-                let silent = matches!(reason, StopReason::NoOutputAtStart | StopReason::NoOutputDeadline);
-                let mut stopped = Stopped {
-                    iteration: *iteration,
-                    reason: *reason,
-                    message: message.clone(),
-                    evidence: evidence_summary.clone(),
-                    refused: None,
-                };
+            Event::Fact { node, fact, .. } => self.on(node, |n| n.note_fact(at, fact)),
+            Event::AgentReported { node, iteration, report } => {
+                self.on(node, |n| n.report(*iteration, report))
+            }
+            Event::Used { node, usage, .. } => self.on(node, |n| n.usage.current = *usage),
+            Event::NeedsHuman { node, what, until, .. } => {
                 self.on(node, |n| {
-                    stopped.refused = n.condition.refused().filter(|_| silent);
-                    n.recovery.stopped(stopped);
+                    n.session.health.asking = Some(Asking { what: what.clone(), until: *until })
                 });
             }
-            Event::SessionSignalled { .. } | Event::Notice { .. } => {}
-            Event::DayUsed(day) => {
-                self.day = Some(*day);
-                self.since_day_use = Used::default();
+            Event::NeedsHumanEnded { node, .. } => self.on(node, |n| n.session.health.asking = None),
+            Event::AgentRetrying { node, status, delay_s, .. } => {
+                let retrying = Retrying { since: at.awake, status: *status, delay: *delay_s };
+                self.on(node, |n| n.session.health.retrying = Some(retrying));
+            }
+            Event::AgentDrifted { node, .. } => self.on(node, |n| n.session.health.drifted = true),
+            Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
+                self.on(node, |n| n.hard_stop(*iteration, *reason, message, evidence_summary));
             }
             Event::SessionEnded(s) => {
                 self.since_day_use.add(s);
@@ -399,76 +436,35 @@ impl View {
             Event::IterationRateLimited { end, limit, resets_at } => {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
-            Event::Used { node, usage, .. } => self.on(node, |n| n.using = *usage),
-            // The start or end of a tool call is progress; a heartbeat is not.
-            Event::Fact { fact, .. } if fact.is_heartbeat() => {}
-            Event::Fact { node, fact: fact @ (Fact::ToolStarted(_) | Fact::ToolEnded { .. }), .. } => {
-                self.on(node, |n| {
-                    n.observe(at, &Observation::single(Channel::Stdout, at.awake));
-                    if matches!(fact, Fact::ToolEnded { ok: true, .. }) {
-                        n.recovery.progressed();
-                    }
-                });
-            }
-            Event::NeedsHuman { node, what, until, .. } => {
-                let asking = Asking { what: what.clone(), until: *until };
-                self.on(node, |n| n.condition.asking = Some(asking));
-            }
-            Event::NeedsHumanEnded { node, .. } => self.on(node, |n| n.condition.asking = None),
-            Event::AgentRetrying { node, status, delay_s, .. } => {
-                let retrying = Retrying { since: at.awake, status: *status, delay: *delay_s };
-                self.on(node, |n| n.condition.retrying = Some(retrying));
-            }
-            Event::AgentDrifted { node, .. } => self.on(node, |n| n.condition.drifted = true),
-            Event::WorktreeReady { node, path, branch } => {
-                self.on(node, |n| {
-                    n.worktree = Some((path.clone(), branch.clone()));
-                    n.worktree_found = true;
-                });
-            }
-            Event::ChecksPinned { node, files } => {
-                self.on(node, |n| n.attempts.pins = Some(files.clone()));
-            }
-            Event::ChecksStarted { node, .. } => self.on(node, |n| {
-                n.doing = Doing::Checking;
-                n.attempts.tampered.clear();
+            Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| n.interrupted(end)),
+            Event::SnapshotTaken { node, name, iteration, .. } => self.on(node, |n| {
+                (n.work.snapshot, n.work.snapshot_of) = (Some(name.clone()), Some(*iteration));
             }),
+            Event::WorktreeReady { node, path, branch } => self.on(node, |n| {
+                (n.work.worktree, n.work.worktree_found) = (Some((path.clone(), branch.clone())), true);
+            }),
+            Event::ChecksPinned { node, files } => self.on(node, |n| n.attempts.pins = Some(files.clone())),
+            Event::ChecksStarted { node, .. } => self.on(node, NodeView::checks_started),
             Event::CheckTampered { node, files, .. } => {
-                self.on(node, |n| n.attempts.tampered = files.clone());
+                self.on(node, |n| n.attempts.tampered = files.clone())
             }
             Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
-            Event::PartialKept { .. } => {}
-            Event::SnapshotTaken { node, name, iteration, .. } => self.on(node, |n| {
-                n.snapshot = Some(name.clone());
-                n.kept = Some(*iteration);
-            }),
-            Event::Suspended { for_s, unwatched: true } => {
-                self.watched.take_out(*for_s);
-                self.nodes.iter_mut().for_each(|n| n.watched.take_out(*for_s));
-            }
-            Event::Suspended { unwatched: false, .. } => {}
-            Event::Fact { .. } | Event::WatchdogContinue { .. } => {}
-            Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| {
-                n.counts.interrupted += 1;
-                n.over(end, Ending::Interrupted { by: EndedBy::Operator });
-            }),
             Event::WaitStarted { node, why, delay_s, until } => {
                 self.on(node, |n| n.wait(*why, *delay_s, *until))
             }
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
-            Event::RunSlept { .. } => {}
-            Event::WakeRemembered { node, by } => self.on(node, |n| n.wake = Some(*by)),
-            Event::Paused {} => self.paused = true,
-            Event::Unpaused {} => self.paused = false,
-            Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
-            Event::Trouble { kind, detail } => {
-                self.troubles += 1;
-                self.last_trouble = Some((kind.clone(), detail.clone()));
-            }
-            Event::Notified { .. } => {}
-            Event::RunEnded(end) => self.ended = Some(end.clone()),
-            Event::Unknown => {}
+            Event::WakeRemembered { node, by } => self.on(node, |n| n.waits.wake = Some(*by)),
+            // These say what happened and change nothing.
+            Event::CommandFinished(_)
+            | Event::MarkerSeen { .. }
+            | Event::SessionSignalled { .. }
+            | Event::WatchdogContinue { .. }
+            | Event::PartialKept { .. }
+            | Event::RunSlept { .. }
+            | Event::Notice { .. }
+            | Event::Notified { .. }
+            | Event::Unknown => {}
         }
         self.seq = recorded.seq;
         self.last = at;
@@ -480,7 +476,7 @@ impl View {
         self.watched.start(at.awake);
         self.nodes = s.nodes.iter().map(NodeView::new).collect();
         for (node, plan) in self.nodes.iter_mut().zip(&s.settings.nodes) {
-            node.structured = plan.settings.reader.is_structured();
+            node.session.structured = plan.settings.reader.is_structured();
         }
         self.by_name = s.nodes.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
         self.started = Some(s.clone());
@@ -493,17 +489,30 @@ impl View {
         for node in &mut self.nodes {
             node.idle_streak.before = node.idle_streak.lasted(self.last.boot);
             node.idle_streak.since = node.idle_streak.since.map(|_| at.boot);
-            let lasted = node.open.map(|began| self.last.awake.since(began));
-            node.lost_after = node.lost_after.or(lasted);
+            let lasted = node.current.started.map(|began| self.last.awake.since(began));
+            node.current.lost_after = node.current.lost_after.or(lasted);
             node.doing = Doing::Nothing;
-            node.condition = Health::default();
-            node.worktree_found = false;
-            node.time_before = node.lasted(self.last.boot);
-            node.under_way = node.under_way.map(|_| at.boot);
-            node.watched.resume(self.last.awake, at.awake);
+            node.session.health = Health::default();
+            node.work.worktree_found = false;
+            node.time.before = node.lasted(self.last.boot);
+            node.time.running_since = node.time.running_since.map(|_| at.boot);
+            node.time.watched.resume(self.last.awake, at.awake);
         }
         self.segment = at.boot;
         self.ended = None;
+    }
+
+    /// Takes the time in which dogwatch could not run from the ceilings of the run and of its nodes.
+    fn suspend(&mut self, lasted: Dur, unwatched: bool) {
+        if unwatched {
+            self.watched.take_out(lasted);
+            self.nodes.iter_mut().for_each(|n| n.time.watched.take_out(lasted));
+        }
+    }
+
+    fn note_trouble(&mut self, kind: &str, detail: &str) {
+        self.troubles += 1;
+        self.last_trouble = Some((kind.to_owned(), detail.to_owned()));
     }
 
     /// Applies a recovery plan. An agent that is set aside is set aside for all nodes; the next agent starts without

@@ -390,7 +390,7 @@ pub fn artifact_name(name: &str) -> Result<(), String> {
 /// Returns a description of the last failure in a node, for its agent.
 pub fn what_failed(node: &NodeView) -> String {
     use crate::run::ending::Ending;
-    let Some((end, ending)) = node.last_end.as_ref().zip(node.last_ending.as_ref()) else {
+    let Some((end, ending)) = node.last.end.as_ref().zip(node.last.ending.as_ref()) else {
         return "Nothing has failed: no iteration of this node has ended yet.".to_owned();
     };
     let how = match ending {
@@ -413,7 +413,7 @@ pub fn what_failed(node: &NodeView) -> String {
         let _ = write!(text, "\nWatchdog verdict: {} [{}]", stop.message, stop.reason);
     }
     text.push_str(&failing(node));
-    if let Some(session) = node.last_session.as_ref().filter(|s| !s.said.is_empty()) {
+    if let Some(session) = node.last.session.as_ref().filter(|s| !s.said.is_empty()) {
         let _ = write!(text, "\nLast message of that session: {}", session.said);
     }
     text

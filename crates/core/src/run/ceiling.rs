@@ -26,7 +26,7 @@ impl Run {
 
     pub(super) fn arm_node_ceiling(&mut self, ix: NodeIx) {
         let limit = self.cx.settings(ix).watchdog.node;
-        self.arm_ceiling(Timer::NodeCeiling(ix), limit, self.cx.view.node(ix).watched);
+        self.arm_ceiling(Timer::NodeCeiling(ix), limit, self.cx.view.node(ix).time.watched);
     }
 
     fn arm_ceiling(&mut self, timer: Timer, limit: Limit, watched: WatchedTime) {
@@ -71,7 +71,7 @@ impl Run {
 
     fn node_ceiling_message(&self, ix: NodeIx) -> Option<String> {
         let limit = self.cx.settings(ix).watchdog.node.duration()?;
-        reached(NODE_TIMEOUT, limit, self.cx.view.node(ix).watched.lasted(self.cx.now.awake))
+        reached(NODE_TIMEOUT, limit, self.cx.view.node(ix).time.watched.lasted(self.cx.now.awake))
     }
 
     fn run_ceiling_message(&self, limit: Limit) -> Option<String> {

@@ -131,7 +131,7 @@ mod tests {
 
     // promise: 4
     #[test]
-    fn what_is_remembered_is_bounded() {
+    fn the_remembered_failures_are_bounded() {
         let mut f = Failures::default();
         for n in 0..(Failures::MAX_REMEMBERED as u64 + 1) {
             f.add(Boot(n), "x", Dur::ZERO);

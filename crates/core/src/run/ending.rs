@@ -175,7 +175,7 @@ mod tests {
 
     // promise: 13
     #[test]
-    fn a_kill_by_the_watchdog_is_a_timeout_whatever_the_agent_says() {
+    fn a_kill_by_the_watchdog_is_a_timeout_even_if_the_agent_reports_success() {
         let ok = AgentResult::new("done", false);
         for exit in [Exit::Code(0), Exit::Code(1), Exit::Signal(9)] {
             assert_eq!(ending(facts(EndedBy::Watchdog, Some(exit), Some(&ok))), Ending::TimedOut);

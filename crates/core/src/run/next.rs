@@ -106,7 +106,7 @@ impl Run {
     /// Returns the run's end if this ending stops the whole run, whatever its other nodes do.
     fn end_by_failure(&self, ix: NodeIx, ending: &Ending) -> Option<End> {
         let node = self.cx.view.node(ix);
-        let because = || node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
+        let because = || node.last.end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
         match ending {
             // Another agent may have valid credentials.
             Ending::AuthFailed if self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
@@ -266,7 +266,7 @@ impl Run {
 
     /// Ends the wait if a wake request arrived earlier, when no wait could end: during a session or in a pause.
     pub(super) fn wake_if_remembered(&mut self, ix: NodeIx) {
-        if let (Some(why), Some(by)) = (self.nodes[ix.0].waiting(), self.cx.view.node(ix).wake)
+        if let (Some(why), Some(by)) = (self.nodes[ix.0].waiting(), self.cx.view.node(ix).waits.wake)
             && self.may_wake(ix, why, by)
         {
             self.leave_wait(ix, by);
@@ -285,7 +285,7 @@ impl Run {
 
     /// Remembers a wake request. Repeated requests count as one.
     fn remember_wake(&mut self, ix: NodeIx, by: WaitEndedBy) {
-        if self.cx.view.node(ix).wake.is_none() {
+        if self.cx.view.node(ix).waits.wake.is_none() {
             self.cx.record(Event::WakeRemembered { node: self.cx.name(ix), by });
         }
     }

@@ -82,7 +82,7 @@ impl Run {
     /// Keeps a summary of a node's unfinished work and records its file name.
     fn keep_partial(&mut self, ix: NodeIx) {
         let node = self.cx.view.node(ix);
-        let (iteration, snapshot) = (node.iteration, node.snapshot.clone());
+        let (iteration, snapshot) = (node.iteration, node.work.snapshot.clone());
         let file = format!("{}.partial.md", self.cx.name(ix));
         self.cx.record(Event::PartialKept {
             node: self.cx.name(ix),

@@ -31,7 +31,7 @@ impl Run {
     fn plan_for(&self, ix: NodeIx, ending: &Ending) -> Option<RecoveryPlanned> {
         let (node, settings) = (self.cx.view.node(ix), self.cx.settings(ix));
         let class = self.class(ix, ending)?;
-        let because = node.last_end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
+        let because = node.last.end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
         let mut plan = RecoveryPlanned {
             node: self.cx.name(ix),
             iteration: node.iteration,
@@ -119,7 +119,7 @@ impl Run {
 
     fn never_started(&self, ix: NodeIx) -> bool {
         let node = self.cx.view.node(ix);
-        node.last_session.as_ref().is_none_or(|s| s.iteration != node.iteration)
+        node.last.session.as_ref().is_none_or(|s| s.iteration != node.iteration)
     }
 
     /// Returns whether recovery applies. A loop with a fixed number of iterations and without checks simply continues.
@@ -192,7 +192,7 @@ impl Run {
     pub(super) fn session_to_resume(&self, ix: NodeIx, agent: u32) -> Option<String> {
         let (node, settings) = (self.cx.view.node(ix), self.cx.settings(ix));
         let wanted = settings.recovery.resume && node.recovery.due == Some(Class::Stuck);
-        let same = node.agent == agent && self.cx.agent(ix, agent).1.is_structured();
-        node.last_session.as_ref().filter(|_| wanted && same)?.session.clone()
+        let same = node.session.agent == agent && self.cx.agent(ix, agent).1.is_structured();
+        node.last.session.as_ref().filter(|_| wanted && same)?.session.clone()
     }
 }

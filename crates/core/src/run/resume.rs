@@ -101,7 +101,7 @@ impl Run {
     /// Takes a snapshot of an open iteration, unless it was already taken before the supervisor was lost.
     fn rescue_or_close(&mut self, ix: NodeIx, lasted: Dur) {
         let node = self.cx.view.node(ix);
-        if self.cx.plan.snapshots && node.kept != Some(node.iteration) {
+        if self.cx.plan.snapshots && node.work.snapshot_of != Some(node.iteration) {
             self.nodes[ix.0].keep_lost(&mut self.cx);
         } else {
             self.close_lost_iteration(ix, lasted);
@@ -143,13 +143,13 @@ impl Run {
     /// Returns what the node was doing when its supervisor was lost.
     fn before(&self, ix: NodeIx) -> Before {
         let node = self.cx.view.node(ix);
-        match (&node.doing, node.open) {
+        match (&node.doing, node.current.started) {
             (_, Some(began)) => {
                 let lasted = self.cx.view.last.awake.since(began);
-                Before::InIteration(node.lost_after.unwrap_or(lasted))
+                Before::InIteration(node.current.lost_after.unwrap_or(lasted))
             }
             (Doing::Waiting { why: WaitWhy::Paused, .. }, None)
-                if let Some((why, delay, until)) = node.put_off =>
+                if let Some((why, delay, until)) = node.waits.put_off =>
             {
                 Before::Waiting(why, delay, until)
             }
@@ -169,7 +169,7 @@ impl Run {
     }
 
     fn continue_node(&mut self, ix: NodeIx, before: Before, woken: bool) {
-        let next = match (&before, self.cx.view.node(ix).last_ending.clone()) {
+        let next = match (&before, self.cx.view.node(ix).last.ending.clone()) {
             _ if self.converged(ix).is_some() => self.or_end(ix, Next::Begin),
             _ if woken => self.or_end(ix, Next::Begin),
             (Before::Waiting(why, delay, until), _) => {

@@ -37,6 +37,7 @@ impl Wait {
         let put_off = cx
             .view
             .node(ix)
+            .waits
             .put_off
             .filter(|_| why == WaitWhy::Paused)
             .map(|(why, delay, until)| (why, cx.now.boot.plus(left_of(until, cx.now.wall).min(delay))));

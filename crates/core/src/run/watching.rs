@@ -23,7 +23,7 @@ impl Watching {
     pub fn new(cx: &Cx, ix: NodeIx, agent: u32) -> Watching {
         let settings = cx.settings(ix);
         let session = Session {
-            node_before: cx.view.node(ix).watched.lasted(cx.now.awake),
+            node_before: cx.view.node(ix).time.watched.lasted(cx.now.awake),
             run_before: cx.view.watched.lasted(cx.now.awake),
             ..Session::new(cx.now.awake, cx.agent(ix, agent).1.is_structured())
         };
@@ -126,7 +126,7 @@ pub(super) fn record_ceiling(cx: &mut Cx, job: Job, reason: StopReason, message:
 
 /// Records a health issue of the agent when it begins.
 pub(super) fn health_issue_found(cx: &mut Cx, ix: NodeIx, iteration: Iteration, issue: HealthIssue) {
-    if cx.view.node(ix).condition.knows(issue) {
+    if cx.view.node(ix).session.health.knows(issue) {
         return;
     }
     let node = cx.name(ix);
@@ -141,7 +141,7 @@ pub(super) fn health_issue_found(cx: &mut Cx, ix: NodeIx, iteration: Iteration, 
 /// Records the end of a human wait, if one is open.
 pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
     let node = cx.view.node(ix);
-    if node.condition.asking.is_some() {
+    if node.session.health.asking.is_some() {
         let iteration = node.iteration;
         cx.record(Event::NeedsHumanEnded { node: cx.name(ix), iteration, by });
     }

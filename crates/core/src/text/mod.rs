@@ -127,7 +127,7 @@ mod tests {
 
     // promise: 8
     #[test]
-    fn escape_sequences_vanish_and_the_words_stay() {
+    fn escape_sequences_are_removed_and_the_text_is_kept() {
         for (raw, shown) in [
             ("plain text, ünïcode", "plain text, ünïcode"),
             ("\u{1b}[31mred\u{1b}[0m", "red"),
@@ -148,7 +148,7 @@ mod tests {
 
     // promise: 8
     #[test]
-    fn nothing_unfit_is_left_whatever_comes_in() {
+    fn no_control_character_is_left_for_any_input() {
         // Try every triple of the characters that matter, around an escape.
         let parts =
             ["\u{1b}", "[", "]", "P", "\\", "\u{7}", "m", "3", ";", "\u{9b}", "\n", "\u{202e}", "x", "\r"];

@@ -157,7 +157,7 @@ impl Driver<'_> {
 
     /// Returns the path of the node's own worktree, if it has one.
     pub(super) fn own_tree(&self, node: NodeIx) -> Option<PathBuf> {
-        let view = self.run.view().nodes.get(node.0).filter(|view| view.worktree.is_some())?;
+        let view = self.run.view().nodes.get(node.0).filter(|view| view.work.worktree.is_some())?;
         Some(worktree::place(&self.setup.state_dir, &self.setup.run_id, &view.name))
     }
 

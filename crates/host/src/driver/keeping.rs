@@ -50,7 +50,7 @@ impl Driver<'_> {
         let view = self.run.view().node(node);
         let dir = self.dir_of(node, iteration);
         let mut text = format!("node       {}\niteration  {iteration}\n", view.name);
-        let session = view.last_session.as_ref().filter(|s| s.iteration == iteration);
+        let session = view.last.session.as_ref().filter(|s| s.iteration == iteration);
         let _ =
             writeln!(text, "agent      {}", session.map_or_else(|| "did not run".to_owned(), how_it_ended));
         let failing = view.attempts.failing().count();
@@ -115,7 +115,7 @@ impl Driver<'_> {
 
     /// Returns the artifacts that the node's agents saved and that still exist, oldest first.
     pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
-        let saved = self.run.view().node(node).artifacts.iter();
+        let saved = self.run.view().node(node).work.artifacts.iter();
         saved
             .map(|saved| {
                 (self.dir_of(node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved)
@@ -133,10 +133,10 @@ impl Driver<'_> {
     fn how_to_look(&self, view: &NodeView, iteration: Iteration) -> String {
         let run = &self.setup.run_id;
         let mut text = "\n## How to inspect the work\n\n".to_owned();
-        if let Some((path, branch)) = &view.worktree {
+        if let Some((path, branch)) = &view.work.worktree {
             let _ = write!(text, "The worktree is {path}, on branch `{branch}`.\n\n");
         }
-        match &view.snapshot {
+        match &view.work.snapshot {
             Some(name) => {
                 let _ = write!(
                     text,
@@ -221,7 +221,7 @@ mod tests {
 
     // promise: 4
     #[test]
-    fn the_end_of_a_file_is_whole_characters_and_fit_to_be_shown() {
+    fn the_end_of_a_file_is_cut_at_characters_and_sanitized() {
         let dir = tempfile::tempdir().expect("a directory");
         let file = dir.path().join("f");
         std::fs::write(&file, "a\u{1b}[2Jb€€€").expect("writes");

@@ -47,7 +47,7 @@ impl Driver<'_> {
     /// Drops the pending prompts of closed iterations, so that only open ones use memory.
     pub(super) fn drop_pending_prompts(&mut self) {
         let view = self.run.view();
-        self.pending_prompts.retain(|node, _| view.node(*node).open.is_some());
+        self.pending_prompts.retain(|node, _| view.node(*node).current.started.is_some());
         self.prompter.forget(|node| view.node(node).state == NodeState::Running);
     }
 

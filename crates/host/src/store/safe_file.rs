@@ -185,7 +185,7 @@ mod tests {
 
     // promise: 14
     #[test]
-    fn what_is_no_regular_file_is_refused_at_once_and_named() {
+    fn a_file_that_is_not_regular_is_refused_at_once_and_named() {
         let dir = tempfile::tempdir().expect("a directory");
         for (path, word) in in_place_of_a_file(dir.path()) {
             for (name, way) in WAYS {
@@ -204,7 +204,7 @@ mod tests {
 
     // promise: 14
     #[test]
-    fn what_another_user_put_into_our_directory_is_refused() {
+    fn a_file_of_another_user_in_our_directory_is_refused() {
         if !rustix::process::geteuid().is_root() {
             println!("skipped: only root can give files away");
             return;

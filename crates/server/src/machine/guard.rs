@@ -123,7 +123,7 @@ mod tests {
 
     // promise: 14
     #[test]
-    fn a_request_that_was_meant_for_another_host_is_refused_with_the_token_too() {
+    fn a_request_for_another_host_is_refused_even_with_the_token() {
         let (guard, bearer, _dir) = guarded();
         let with = |host: &str| ask(&guard, "/v1/runs", &[("host", host), ("authorization", &bearer)]);
         for good in ["127.0.0.1:3649", "localhost:3649", "LOCALHOST:3649"] {

@@ -228,7 +228,7 @@ mod tests {
 
     // promise: 4
     #[test]
-    fn one_answer_has_so_much_and_no_more() {
+    fn one_response_is_bounded() {
         for (length, expected) in
             [(MAX_OUTPUT - 1, MAX_OUTPUT - 1), (MAX_OUTPUT, MAX_OUTPUT), (MAX_OUTPUT + 1, MAX_OUTPUT)]
         {
@@ -241,7 +241,7 @@ mod tests {
 
     // promise: 14
     #[test]
-    fn no_part_of_a_path_leads_anywhere_else() {
+    fn no_part_of_a_path_leads_outside() {
         for (node, iteration) in [
             ("..", "1"),
             (".", "1"),

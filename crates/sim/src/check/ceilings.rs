@@ -39,7 +39,7 @@ pub(super) fn hold(events: &[Recorded], live: &View) {
         let in_run = view.watched.lasted(e.awake_ms);
         for node in &view.nodes {
             let (limit, run_limit) = limits(&node.name);
-            let lasted = node.watched.lasted(e.awake_ms);
+            let lasted = node.time.watched.lasted(e.awake_ms);
             let running = node.state == NodeState::Running;
             assert!(
                 !running || limit.is_none_or(|limit| lasted <= limit.saturating_add(SLACK)),

@@ -201,7 +201,7 @@ pub fn left(report: &Report) -> String {
 
 fn left_by(report: &Report, node: &NodeView) -> String {
     let mut text = format!("- {}, {}", code(node.name.as_str()), node.state);
-    if let Some(end) = &node.last_end {
+    if let Some(end) = &node.last.end {
         text.push_str(&format!(": {}", plain(&end.because)));
     }
     text.push('\n');

@@ -177,7 +177,7 @@ pub fn waits(report: &Report) -> String {
 /// Returns the files that agents saved, the newest of each name.
 pub fn artifacts(report: &Report) -> String {
     let nodes = report.view().nodes.iter();
-    let saved = nodes.flat_map(|node| node.artifacts.iter().map(|saved| (&node.name, saved)));
+    let saved = nodes.flat_map(|node| node.work.artifacts.iter().map(|saved| (&node.name, saved)));
     let rows: String = saved
         .take(MAX_ROWS)
         .map(|(node, saved)| {
@@ -201,7 +201,9 @@ pub fn cost(report: &Report) -> String {
     let used = |n: &&dogwatch_core::record::view::NodeView| n.iteration.0 > 0;
     let mut rows = String::new();
     if nodes.len() > 1 {
-        rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.used)));
+        rows.extend(
+            nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.usage.ended)),
+        );
     }
     rows.push_str(&row("total", &report.view().spent()));
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")

@@ -1,19 +1,23 @@
 //! The fold of a node's events into its view.
 
-use super::{Counts, Doing, LastSeen, NodeView, Used};
-use crate::record::artifacts::Artifacts;
-use crate::record::event::{IterationEnd, NodeState, Observation, SessionEnded, Usage, WaitEndedBy, WaitWhy};
+use super::{
+    Counts, CurrentIteration, Doing, LastIteration, LastSeen, NodeTime, NodeUsage, NodeView, NodeWaits,
+    NodeWork, SessionView, Used,
+};
+use crate::record::event::{
+    EndedBy, IterationEnd, NodeState, Observation, Report, ReportKind, SessionEnded, Usage, WaitEndedBy,
+    WaitWhy,
+};
 use crate::record::ids::{Iteration, NodeName};
-use crate::run::attempts::{Attempts, Recoveries};
+use crate::run::attempts::{Attempts, Recoveries, Stopped};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
-use crate::time::watched::WatchedTime;
-use crate::watch::Channel;
 use crate::watch::health::Health;
 use crate::watch::sign::LimitKind;
+use crate::watch::{Channel, Evidence, Fact, StopReason};
 
 impl NodeView {
     pub(super) fn new(name: &NodeName) -> NodeView {
@@ -24,51 +28,33 @@ impl NodeView {
             iteration: Iteration(0),
             counts: Counts::default(),
             doing: Doing::Nothing,
+            current: CurrentIteration::default(),
+            last: LastIteration::default(),
+            session: SessionView::default(),
+            usage: NodeUsage::default(),
+            time: NodeTime::default(),
+            waits: NodeWaits::default(),
             failures: Failures::default(),
             idle_streak: IdleStreak::default(),
+            refusals: 0,
             attempts: Attempts::default(),
             recovery: Recoveries::default(),
-            time_before: Dur::ZERO,
-            under_way: None,
-            watched: WatchedTime::default(),
-            agent: 0,
-            worktree: None,
-            worktree_found: false,
-            put_off: None,
-            snapshot: None,
-            kept: None,
-            lost_after: None,
-            structured: false,
-            session: Dur::ZERO,
-            used: Used::default(),
-            using: Usage::default(),
-            charged: (None, Used::default()),
-            refusals: 0,
-            condition: Health::default(),
-            last_session: None,
-            last_end: None,
-            last_ending: None,
-            open: None,
-            wake: None,
-            input_digest: None,
-            last_seen: None,
-            reported: None,
-            artifacts: Artifacts::default(),
+            work: NodeWork::default(),
         }
     }
 
     /// Returns the usage of all sessions, including the current one.
     pub fn spent(&self) -> Used {
         Used {
-            tokens: self.used.tokens + self.using.tokens.unwrap_or(0),
-            cost_usd: self.used.cost_usd + self.using.cost_usd.unwrap_or(0.0),
-            ..self.used
+            tokens: self.usage.ended.tokens + self.usage.current.tokens.unwrap_or(0),
+            cost_usd: self.usage.ended.cost_usd + self.usage.current.cost_usd.unwrap_or(0.0),
+            ..self.usage.ended
         }
     }
 
     /// Returns the usage already counted for the agent's own session with this id.
     pub fn charged(&self, session: &str) -> Usage {
-        match &self.charged {
+        match &self.usage.charged {
             (Some(name), used) if name == session => {
                 Usage { tokens: Some(used.tokens), cost_usd: Some(used.cost_usd) }
             }
@@ -78,57 +64,111 @@ impl NodeView {
 
     /// Returns how long the node has been running, up to `now`, without the time it was not supervised.
     pub fn lasted(&self, now: Boot) -> Dur {
-        self.time_before.saturating_add(self.under_way.map_or(Dur::ZERO, |since| now.since(since)))
+        self.time.before.saturating_add(self.time.running_since.map_or(Dur::ZERO, |since| now.since(since)))
     }
 
-    pub(super) fn change(&mut self, at: Moment, to: NodeState, reason: Option<String>) {
+    pub(super) fn change(&mut self, at: Moment, to: NodeState, reason: &Option<String>) {
         match to {
             NodeState::Running => {
-                self.under_way = Some(at.boot);
-                self.watched.start(at.awake);
+                self.time.running_since = Some(at.boot);
+                self.time.watched.start(at.awake);
             }
             NodeState::Pending
             | NodeState::Ready
             | NodeState::Done
             | NodeState::Failed
             | NodeState::Blocked => {
-                self.time_before = self.lasted(at.boot);
-                self.under_way = None;
-                self.watched.stop(at.awake);
+                self.time.before = self.lasted(at.boot);
+                self.time.running_since = None;
+                self.time.watched.stop(at.awake);
             }
         }
-        (self.state, self.reason) = (to, reason);
+        (self.state, self.reason) = (to, reason.clone());
     }
 
     /// Notes progress for the recovery: a hard stop after real work does not count as a repetition of the last one. For a
     /// structured agent, messages on stdout alone are not work.
     pub(super) fn note_progress(&mut self, channel: Channel) {
-        if channel != Channel::Stdout || !self.structured {
+        if channel != Channel::Stdout || !self.session.structured {
             self.recovery.progressed();
         }
     }
 
     pub(super) fn begin(&mut self, at: Awake, iteration: Iteration) {
         self.iteration = iteration;
-        self.open = Some(at);
+        self.current = CurrentIteration { started: Some(at), ..CurrentIteration::default() };
         // The iteration sees every change that happened before it started.
-        self.wake = None;
-        self.input_digest = None;
-        self.reported = None;
+        self.waits = NodeWaits::default();
         self.doing = Doing::Preparing;
-        self.put_off = None;
         self.attempts.just_failed = false;
-        self.session = Dur::ZERO;
-        self.lost_after = None;
+    }
+
+    pub(super) fn session_started(&mut self, at: Awake, pid: u32, agent: u32) {
+        self.doing = Doing::Working { pid, since: at, messages: 0, last_output: None };
+        self.session.health = Health::default();
+        self.session.agent = agent;
+        self.recovery.due = None;
+        // The agent sees every change that happened before it started.
+        self.waits.wake = None;
+    }
+
+    /// Notes a fact of the session. The start or end of a tool call is progress; a heartbeat is not.
+    pub(super) fn note_fact(&mut self, at: Moment, fact: &Fact) {
+        let succeeded = match fact {
+            fact if fact.is_heartbeat() => return,
+            Fact::ToolStarted(_) => false,
+            Fact::ToolEnded { ok, .. } => *ok,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::Observed(_)
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => return,
+        };
+        self.observe(at, &Observation::single(Channel::Stdout, at.awake));
+        if succeeded {
+            self.recovery.progressed();
+        }
+    }
+
+    pub(super) fn report(&mut self, iteration: Iteration, report: &Report) {
+        match report.kind {
+            ReportKind::Progress => self.current.reported = Some(report.clone()),
+            ReportKind::Artifact => {
+                self.work.artifacts.add(iteration, &report.text, report.bytes.unwrap_or(0))
+            }
+            ReportKind::State | ReportKind::Error | ReportKind::Checks | ReportKind::Server => {}
+        }
+    }
+
+    pub(super) fn hard_stop(
+        &mut self,
+        iteration: Iteration,
+        reason: StopReason,
+        message: &str,
+        evidence: &[Evidence],
+    ) {
+        let silent = matches!(reason, StopReason::NoOutputAtStart | StopReason::NoOutputDeadline);
+        let refused = self.session.health.refused().filter(|_| silent);
+        let (message, evidence) = (message.to_owned(), evidence.to_vec());
+        self.recovery.stopped(Stopped { iteration, reason, message, evidence, refused });
+    }
+
+    pub(super) fn checks_started(&mut self) {
+        self.doing = Doing::Checking;
+        self.attempts.tampered.clear();
     }
 
     pub(super) fn observe(&mut self, at: Moment, seen: &Observation) {
         self.note_progress(seen.channel);
         // The event is recorded a little later than the progress was seen.
         let late = at.awake.since(seen.last_ms).as_millis();
-        self.last_seen =
+        self.session.last_seen =
             Some(LastSeen { channel: seen.channel, at: Wall(at.wall.0.saturating_sub_unsigned(late)) });
-        self.condition.observed(seen);
+        self.session.health.observed(seen);
         if let Doing::Working { messages, last_output, .. } = &mut self.doing {
             *messages = messages.saturating_add(seen.messages);
             *last_output = (*last_output).max(Some(seen.last_ms));
@@ -136,15 +176,15 @@ impl NodeView {
     }
 
     pub(super) fn session_over(&mut self, s: &SessionEnded) {
-        self.session = s.duration_s;
-        self.used.add(s);
-        self.using = Usage::default();
-        if self.charged.0 != s.session {
-            self.charged = (s.session.clone(), Used::default());
+        self.current.session = s.duration_s;
+        self.usage.ended.add(s);
+        self.usage.current = Usage::default();
+        if self.usage.charged.0 != s.session {
+            self.usage.charged = (s.session.clone(), Used::default());
         }
-        self.charged.1.add(s);
-        self.condition = Health::default();
-        self.last_session = Some(s.clone());
+        self.usage.charged.1.add(s);
+        self.session.health = Health::default();
+        self.last.session = Some(s.clone());
         self.doing = Doing::Preparing;
     }
 
@@ -165,7 +205,7 @@ impl NodeView {
         self.recovery.refill();
         self.idle_streak.add(at, reason);
         if !skipped {
-            self.idle_streak.input_digest = self.input_digest.take();
+            self.idle_streak.input_digest = self.current.input_digest.take();
         }
         self.over(end, Ending::Idle { reason: reason.to_owned(), skipped });
     }
@@ -173,7 +213,7 @@ impl NodeView {
     pub(super) fn failed(&mut self, at: Boot, end: &IterationEnd, ending: Ending) {
         self.counts.iterations += 1;
         self.counts.failed += 1;
-        self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.session);
+        self.failures.add(at, end.fingerprint.as_deref().unwrap_or(""), self.current.session);
         self.idle_streak = IdleStreak::default();
         self.over(end, ending);
     }
@@ -196,14 +236,19 @@ impl NodeView {
         self.refusals = refusals;
     }
 
-    pub(super) fn over(&mut self, end: &IterationEnd, ending: Ending) {
+    pub(super) fn interrupted(&mut self, end: &IterationEnd) {
+        self.counts.interrupted += 1;
+        self.over(end, Ending::Interrupted { by: EndedBy::Operator });
+    }
+
+    fn over(&mut self, end: &IterationEnd, ending: Ending) {
         if !matches!(ending, Ending::Interrupted { .. }) {
             self.refusals = 0;
         }
         self.doing = Doing::Nothing;
-        self.open = None;
-        self.last_end = Some(end.clone());
-        self.last_ending = Some(ending);
+        self.current.started = None;
+        self.last.end = Some(end.clone());
+        self.last.ending = Some(ending);
     }
 
     pub(super) fn wait(&mut self, why: WaitWhy, delay: Option<Dur>, until: Option<Wall>) {
@@ -216,24 +261,24 @@ impl NodeView {
         let was = std::mem::replace(&mut self.doing, Doing::Waiting { why, delay, until });
         match (why, was) {
             (WaitWhy::Paused, Doing::Waiting { why, delay, until: Some(until) }) => {
-                self.put_off = Some((why, delay, until));
+                self.waits.put_off = Some((why, delay, until));
             }
             // A pause that continues after a resume keeps the wait that it interrupted.
             (WaitWhy::Paused, _) => {}
-            _ => self.put_off = None,
+            _ => self.waits.put_off = None,
         }
     }
 
     pub(super) fn wait_over(&mut self, by: WaitEndedBy) {
         let was = std::mem::replace(&mut self.doing, Doing::Nothing);
-        self.put_off = None;
+        self.waits.put_off = None;
         if matches!(was, Doing::Waiting { why: WaitWhy::Paused, .. }) {
             // A wake does not lift a pause, and lifting a pause does not discard the wake.
             return;
         }
-        if by == WaitEndedBy::Path && self.wake == Some(by) {
+        if by == WaitEndedBy::Path && self.waits.wake == Some(by) {
             self.idle_streak.own_wakes = (self.idle_streak.own_wakes + 1).min(MAX_OWN_WAKES);
         }
-        self.wake = None;
+        self.waits.wake = None;
     }
 }

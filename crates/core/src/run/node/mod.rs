@@ -4,11 +4,12 @@
 mod checking;
 mod closing;
 mod preparing;
+mod session;
 
 use super::cx::Cx;
 use super::job_tree::JobTree;
 use super::wait::Wait;
-use super::watching::{Watching, health_issue_found, is_progress, record_ceiling};
+use super::watching::{Watching, record_ceiling};
 use crate::record::event::{
     Cause, CommandFinished, EndedBy, Event, InputDigest, Observation, Pin, Report, Usage, WaitEndedBy,
     WaitWhy,
@@ -25,6 +26,7 @@ use crate::time::timer::{Deadline, Timer};
 use crate::watch::health::HealthIssue;
 use crate::watch::{self, StopReason};
 use checking::Checking;
+use session::Session;
 use std::cmp::Ordering;
 
 /// How long a snapshot of the work tree may take.
@@ -355,68 +357,14 @@ impl Node {
             (Phase::Checking(_), NodeInput::Refused { error }) => self.check_refused(cx, error),
             (Phase::Checking(_), NodeInput::Ended(report)) => self.check_over(cx, *report),
             (Phase::Prompting, NodeInput::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
-            (Phase::Session(tree, watch), NodeInput::Started { pid, argv }) => {
-                tree.started(cx);
-                let begun = Watching::new(cx, self.ix, self.agent);
-                begun.arm(cx, self.ix);
-                *watch = Some(Box::new(begun));
-                cx.record(Event::SessionStarted {
-                    node: cx.name(self.ix),
-                    iteration: self.iteration,
-                    pid,
-                    argv,
-                    agent: self.agent,
-                    resumes: self.resumes.clone(),
-                });
-                Turn::Stay
-            }
-            (Phase::Session(_, watch), NodeInput::Observed(seen)) => {
-                cx.timers.clear(Timer::Result(self.ix));
-                cx.record(Event::Observed { node: cx.name(self.ix), iteration: self.iteration, seen });
-                if let Some(watching) = watch {
-                    watching.observe(cx, self.ix, seen);
-                }
-                Turn::Stay
-            }
-            (Phase::Session(tree, watch), NodeInput::Noted(fact)) => {
-                if is_progress(&fact) {
-                    cx.timers.clear(Timer::Result(self.ix));
-                }
-                if let Some(watching) = watch {
-                    watching.note(cx, self.ix, tree, fact);
-                }
-                Turn::Stay
-            }
-            (Phase::Session(..), NodeInput::HealthIssueFound(issue)) => {
-                health_issue_found(cx, self.ix, self.iteration, issue);
-                Turn::Stay
-            }
-            (Phase::Session(..), NodeInput::Reported(report)) => {
-                let (node, iteration) = (cx.name(self.ix), self.iteration);
-                cx.record(Event::AgentReported { node, iteration, report: *report });
-                Turn::Stay
-            }
-            (Phase::Session(..), NodeInput::Used(usage)) => {
-                cx.record(Event::Used { node: cx.name(self.ix), iteration: self.iteration, usage });
-                Turn::Stay
-            }
-            (Phase::Session(tree, _), NodeInput::ResultSeen) => {
-                if tree.exit().is_none() && tree.ended_by().is_none() {
-                    let at = cx.now.awake.plus(cx.settings(self.ix).watchdog.result_grace);
-                    cx.timers.set(Timer::Result(self.ix), Deadline::Awake(at));
-                }
-                Turn::Stay
-            }
-            (Phase::Session(tree, _), NodeInput::Due(Timer::Result(_))) => {
-                tree.end(cx, EndedBy::ResultGrace);
-                Turn::Stay
-            }
-            (Phase::Session(tree, Some(watching)), NodeInput::Due(Timer::Watch(_))) => {
-                watching.due(cx, self.ix, tree);
-                Turn::Stay
-            }
             (Phase::Session(..), NodeInput::Refused { error }) => self.session_refused(cx, &error),
             (Phase::Session(..), NodeInput::Ended(report)) => self.session_over(cx, *report),
+            (Phase::Session(tree, watch), input) => {
+                let (ix, iteration, agent) = (self.ix, self.iteration, self.agent);
+                let resumes = self.resumes.as_ref();
+                Session { ix, iteration, agent, resumes, tree, watch }.handle(cx, input);
+                Turn::Stay
+            }
             (Phase::Waiting(wait), fact) => {
                 let turn = wait.handle(cx, fact);
                 self.left(turn)
@@ -425,7 +373,6 @@ impl Node {
             (
                 Phase::PrepJob(_)
                 | Phase::Keeping(..)
-                | Phase::Session(..)
                 | Phase::Arranging(_)
                 | Phase::Pinning(_)
                 | Phase::Checking(_)

@@ -12,7 +12,7 @@ use crate::settings::CheckPolicy;
 impl Node {
     /// Returns whether the directory for the node's sessions exists.
     pub(in crate::run) fn has_place(&self, cx: &Cx) -> bool {
-        !cx.settings(self.ix).worktree || cx.view.node(self.ix).worktree_found
+        !cx.settings(self.ix).worktree || cx.view.node(self.ix).work.worktree_found
     }
 
     /// Starts the next missing step of the preparation. Steps that the record already contains are skipped.

@@ -116,7 +116,7 @@ fn a_known_file_that_changed_or_disappeared_shows() {
 
 // promise: 4
 #[test]
-fn every_bound_holds_at_its_limit_and_says_which_it_is() {
+fn every_bound_holds_at_its_limit_and_is_named() {
     let dir = tree(&[("a", "12345"), ("b", "12345")]);
     let request = request(dir.path(), &["*"], &[]);
     let with = |change: fn(&mut Limits, u64), n: u64| {

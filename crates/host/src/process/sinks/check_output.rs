@@ -77,7 +77,7 @@ mod tests {
 
     // promise: 4
     #[test]
-    fn a_tail_holds_so_many_bytes_and_says_when_there_were_more() {
+    fn a_tail_is_bounded_and_marked_when_bytes_were_cut() {
         for (bytes, kept, truncated) in [(MAX - 1, MAX - 1, false), (MAX, MAX, false), (MAX + 1, MAX, true)] {
             let got = tail(b"", &vec![b'x'; bytes]);
             assert_eq!((got.text.len(), got.truncated), (kept, truncated));

@@ -17,7 +17,7 @@ fn written(dir: &Path, n: u64) -> Journal {
 
 // promise: 5
 #[test]
-fn what_was_written_is_read_back_whole() {
+fn a_written_journal_is_read_back_completely() {
     let dir = tempfile::tempdir().expect("a directory");
     written(dir.path(), 5);
     let loaded = load(dir.path()).expect("reads");
@@ -147,7 +147,7 @@ fn a_line_at_the_limit_is_written_and_read_and_one_beyond_is_neither() {
 
 // promise: 4
 #[test]
-fn what_may_wait_for_a_full_disk_is_bounded() {
+fn the_queue_for_a_full_disk_is_bounded() {
     let dir = tempfile::tempdir().expect("a directory");
     let mut journal = Journal::create(dir.path()).expect("creates");
     let big = notice(1, &"x".repeat(MAX_LINE - 1024));
