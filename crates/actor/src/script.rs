@@ -15,6 +15,7 @@ pub const RABBIT_DEFAULT: Dur = Dur::from_secs(20);
 /// The steps between braces, or the whole script.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Block {
+    /// The steps, in order.
     pub steps: Vec<Node>,
     /// The byte range in the source without the braces: the text that a child is started with.
     pub span: Range<usize>,
@@ -23,6 +24,7 @@ pub struct Block {
 /// A step with its position.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Node {
+    /// The step.
     pub step: Step,
     /// The offset of the step's name, for messages.
     pub at: usize,
@@ -31,8 +33,11 @@ pub struct Node {
 /// The standard streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
+    /// Standard input.
     Stdin,
+    /// Standard output.
     Stdout,
+    /// Standard error.
     Stderr,
 }
 
@@ -50,7 +55,9 @@ pub enum Spawn {
 /// The kinds of floods.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Flood {
+    /// Short lines of text.
     Lines,
+    /// Lines of JSON, as a structured agent prints them.
     Json,
     /// One line without a newline.
     OneLine,
@@ -59,69 +66,133 @@ pub enum Flood {
 /// A block for when a condition holds, and optionally one for when it does not.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Branches {
+    /// The steps for the condition.
     pub then: Block,
+    /// The steps for its opposite.
     pub otherwise: Option<Block>,
 }
 
 /// One step of a script.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Step {
-    Print { to: Stream, text: Text },
+    /// Prints text.
+    Print {
+        /// The stream.
+        to: Stream,
+        /// The text.
+        text: Text,
+    },
+    /// Prints the prompt.
     SayPrompt,
+    /// Reads the prompt from stdin to its end.
     ReadPrompt,
+    /// Prints an environment variable.
     Env(Text),
+    /// Prints the working directory.
     Cwd,
+    /// Prints the arguments.
     Argv,
-    Flood { kind: Flood, bytes: u64, to: Stream },
+    /// Prints a lot of output quickly.
+    Flood {
+        /// The kind of output.
+        kind: Flood,
+        /// The number of bytes.
+        bytes: u64,
+        /// The stream.
+        to: Stream,
+    },
+    /// Closes a stream.
     Close(Stream),
 
-    Write { path: Text, text: Text },
-    Append { path: Text, text: Text },
+    /// Writes a file.
+    Write {
+        /// The path of the file.
+        path: Text,
+        /// The content.
+        text: Text,
+    },
+    /// Appends to a file.
+    Append {
+        /// The path of the file.
+        path: Text,
+        /// The text to append.
+        text: Text,
+    },
+    /// Changes the time of a file, and creates it if it does not exist.
     Touch(Text),
+    /// Removes a file.
     Remove(Text),
+    /// Creates a directory.
     Mkdir(Text),
 
+    /// Sleeps.
     Sleep(Dur),
+    /// Waits without end.
     Hang,
+    /// Uses CPU time.
     Burn(Dur),
+    /// Stops the process with SIGSTOP until SIGCONT.
     Stop,
+    /// Exits with a code.
     Exit(u8),
+    /// Ends the process by a signal.
     Crash(Signal),
+    /// Ignores signals.
     Ignore(Vec<Signal>),
 
+    /// Writes the process id to a FIFO or file, to report readiness.
     Ready(Text),
+    /// Waits for a writer of a FIFO, and then until the last writer has closed it.
     Await(Text),
+    /// Keeps a FIFO open for writing until the process and all its children are gone.
     Hold(Text),
 
+    /// Starts a child process that runs a block.
     Start(Spawn, Block),
+    /// Waits for all children.
     Wait,
+    /// Forks, starts a new session and exits in the parent, again and again, for at most this time.
     Rabbit(Dur),
 
+    /// Repeats a block.
     Repeat(u64, Block),
+    /// Repeats a block without end.
     Forever(Block),
+    /// Runs the first block if the file does not exist, and creates it; otherwise the second block.
     Once(Text, Branches),
+    /// Adds one to the number in a file, which `On` tests.
     Counter(Text),
+    /// Runs a block if the number of the counter is in a range.
     On(RangeInclusive<u64>, Branches),
+    /// Runs a block if the prompt contains a text.
     IfPrompt(Text, Branches),
 
+    /// Prints a message in the format of Claude Code.
     Claude(Claude),
 }
 
 /// One or two lines in the format of Claude Code's stream-json.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Claude {
+    /// The first line of a session.
     Init,
+    /// A message.
     Text(Text),
+    /// A thought.
     Thinking(Text),
     /// The start and the end of a call.
     Tool(Call, Reply),
+    /// The start of a tool call.
     ToolStart(Call),
     /// The end of the latest open call.
     ToolEnd(Reply),
     /// A message of a subagent under the latest open call.
     Subagent(Text),
+    /// A line that only shows that the agent is alive.
     Heartbeat,
+    /// A retry after this HTTP status.
     Retry(u16),
+    /// The final result.
     Result(Text),
     /// The result of a failed turn: `error_during_execution`.
     Error(Text),
@@ -132,14 +203,18 @@ pub enum Claude {
 /// A tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Call {
+    /// The name of the tool.
     pub name: Text,
+    /// The input of the tool, as JSON.
     pub input: Option<Text>,
 }
 
 /// The result of a tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reply {
+    /// Whether the call succeeded.
     pub ok: bool,
+    /// The text of the result.
     pub text: Option<Text>,
 }
 

@@ -22,6 +22,7 @@ pub struct Launch {
 pub enum EnvChange {
     /// Sets the variable unless the user has set it.
     SetIfUnset(&'static str),
+    /// The variable is removed.
     Remove,
 }
 

@@ -8,7 +8,12 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WordsError {
     /// A quote at byte offset `at` is not closed.
-    Unclosed { quote: char, at: usize },
+    Unclosed {
+        /// The quote that is not closed.
+        quote: char,
+        /// The position of the quote, in bytes.
+        at: usize,
+    },
     /// The line ends with a backslash.
     NothingEscaped,
     /// The line names no program.

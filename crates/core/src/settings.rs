@@ -5,19 +5,24 @@
 
 use crate::record::ids::NodeName;
 use crate::record::notification::NotifyPolicy;
-use crate::time::dur::{Dur, Limit};
+use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod mcp;
 mod sandbox;
+mod watchdog;
 mod written;
 
+pub use mcp::{McpPlace, McpPolicy, McpServer};
 pub use sandbox::{SandboxMode, SandboxPolicy};
+pub use watchdog::{Profile, Ttl, WatchPolicy};
 
 /// The complete plan of a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(into = "written::Written", try_from = "written::Written")]
 pub struct Plan {
+    /// The nodes of the run.
     pub nodes: Vec<NodePlan>,
     /// End the run at the first failed iteration (`--stop-on-error`).
     pub stop_on_error: bool,
@@ -75,6 +80,7 @@ impl Plan {
 /// The plan of one node.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodePlan {
+    /// The node's name.
     pub name: NodeName,
     /// Nodes that must be done before this node starts.
     pub depends_on: Vec<NodeName>,
@@ -82,7 +88,9 @@ pub struct NodePlan {
     pub touches: Vec<String>,
     /// The node may run in parallel with others.
     pub parallel_safe: bool,
+    /// The source of the prompt.
     pub prompt: PromptSource,
+    /// The settings of the node.
     pub settings: Settings,
 }
 
@@ -130,6 +138,7 @@ pub struct Settings {
     pub agent: Vec<String>,
     /// The reader of the agent's output.
     pub reader: ReaderName,
+    /// The commands whose output goes into the prompt.
     pub commands: Vec<CommandPlan>,
     /// Declared argument names with the values given on the command line (empty when not given).
     pub args: Vec<(String, String)>,
@@ -137,22 +146,29 @@ pub struct Settings {
     pub credit: bool,
     /// The pause between iterations. No pause follows the last one.
     pub delay: Dur,
+    /// The profile of watchdog limits.
     pub profile: Profile,
     /// `-n`: the number of iterations after which the loop ends.
     pub max_iterations: Option<u64>,
+    /// The limits of the watchdog.
     pub watchdog: WatchPolicy,
+    /// The limits on repeated crashes.
     pub errors: ErrorPolicy,
+    /// The budget of the node or run.
     pub budget: Budget,
+    /// The waits for a service that refuses.
     #[serde(default)]
     pub limits: LimitPolicy,
     /// The idle policy. Without one, an idle marker neither changes a wait nor ends the loop.
     pub idle: Option<IdlePolicy>,
+    /// What ends a wait early.
     pub wake_on: WakePolicy,
     /// A gate command that runs before each session: exit code 0 means work, 1 means none.
     pub work_when: Option<String>,
     /// The checks that decide whether the work is done.
     #[serde(default)]
     pub checks: CheckPolicy,
+    /// The reaction to hard stops.
     #[serde(default)]
     pub recovery: RecoveryPolicy,
     /// The node works in its own git worktree.
@@ -280,7 +296,9 @@ impl Default for RecoveryPolicy {
 /// A fallback agent.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentPlan {
+    /// The command line of the agent.
     pub agent: Vec<String>,
+    /// The reader of the agent's output.
     pub reader: ReaderName,
 }
 
@@ -288,10 +306,15 @@ pub struct AgentPlan {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ReaderName {
+    /// Any program that prints text.
     Plain,
+    /// Claude Code.
     Claude,
+    /// Codex.
     Codex,
+    /// opencode.
     Opencode,
+    /// Gemini CLI.
     Gemini,
 }
 
@@ -330,8 +353,11 @@ impl fmt::Display for ReaderName {
 /// A command whose output goes into the prompt.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct CommandPlan {
+    /// The name in the loop file.
     pub name: String,
+    /// The command line.
     pub run: String,
+    /// How long the command may run.
     pub timeout: Dur,
     /// Run the command with `sh -c` instead of splitting it into words.
     pub shell: bool,
@@ -342,149 +368,12 @@ impl CommandPlan {
     pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
 }
 
-/// A named set of watchdog limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    Quick,
-    Standard,
-    Deep,
-}
-
-impl Profile {
-    /// All profiles.
-    pub const ALL: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
-
-    /// Returns the name of the profile.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Profile::Quick => "quick",
-            Profile::Standard => "standard",
-            Profile::Deep => "deep",
-        }
-    }
-
-    /// Returns how long an agent may be silent. Real turns of structured agents pause for up to 8 minutes; a plain
-    /// agent shows less of its work, so `standard` allows it more.
-    pub fn idle(self, reader: ReaderName) -> Limit {
-        Limit::At(Dur::from_mins(match (self, reader.is_structured()) {
-            (Profile::Quick, _) => 5,
-            (Profile::Standard, true) => 8,
-            (Profile::Standard, false) => 11,
-            (Profile::Deep, _) => 15,
-        }))
-    }
-}
-
-/// The watchdog's limits: one key for each row of its table (docs/guide/watchdog.md), and the times that apply after a
-/// verdict.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default)]
-pub struct WatchPolicy {
-    /// Row 1: how long a session may last.
-    pub session: Limit,
-    /// Row 2: how long an agent may wait on children without progress.
-    pub children: Limit,
-    /// Row 3: how long a node may last.
-    pub node: Limit,
-    /// Row 3: how long the run may last.
-    pub run: Limit,
-    /// Row 4: the number of consecutive errors with the same fingerprint.
-    pub errors: Option<u32>,
-    /// Row 5: the number of full cycles of the same calls with the same results.
-    pub cycles: Option<u32>,
-    /// Row 5: how long polling may return the same ok result.
-    pub poll: Limit,
-    /// Row 6: how long one tool call may be in flight.
-    pub tool: Limit,
-    /// Row 7: how long a structured agent may take to print anything.
-    pub start: Limit,
-    /// Row 8: how long the agent may be silent.
-    pub idle: Limit,
-    /// How long evidence on other channels defers row 8.
-    pub evidence_ttl: Ttl,
-    /// Row 9: how long the agent may wait for a human answer.
-    pub human: Limit,
-    /// The grace between interrupt and TERM, and between TERM and KILL.
-    pub grace: Dur,
-    /// How long a process may hold the agent's pipes open after the agent's exit.
-    pub leak: Dur,
-    /// How long an agent may keep running after its final result.
-    pub result_grace: Dur,
-}
-
-/// How long evidence stays fresh.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Ttl {
-    /// Derived from the gaps observed on the channel.
-    Auto,
-    /// A fixed time.
-    Fixed(Dur),
-}
-
-impl Default for WatchPolicy {
-    fn default() -> Self {
-        WatchPolicy::of(Profile::Standard)
-    }
-}
-
-impl WatchPolicy {
-    /// Returns the limits of a profile for an agent with this reader.
-    pub fn for_reader(profile: Profile, reader: ReaderName) -> WatchPolicy {
-        WatchPolicy { idle: profile.idle(reader), ..WatchPolicy::of(profile) }
-    }
-
-    /// Returns the limits of a profile for a structured agent.
-    pub fn of(profile: Profile) -> WatchPolicy {
-        let mins = |quick, standard, deep| {
-            Limit::At(Dur::from_mins(match profile {
-                Profile::Quick => quick,
-                Profile::Standard => standard,
-                Profile::Deep => deep,
-            }))
-        };
-        WatchPolicy {
-            session: mins(15, 60, 240),
-            children: mins(10, 30, 60),
-            node: Limit::Off,
-            run: Limit::Off,
-            errors: Some(5),
-            cycles: Some(5),
-            poll: Limit::At(Dur::from_mins(10)),
-            tool: mins(10, 15, 60),
-            start: mins(3, 6, 10),
-            idle: profile.idle(ReaderName::Claude),
-            evidence_ttl: Ttl::Auto,
-            human: Limit::At(Dur::from_mins(10)),
-            grace: Dur::from_secs(10),
-            leak: Dur::from_secs(2),
-            result_grace: Dur::from_secs(10),
-        }
-    }
-}
-
-impl WatchPolicy {
-    /// Returns the policy with only its ceilings, for sessions without the evidence that the other rows need.
-    pub fn ceilings_only(&self) -> WatchPolicy {
-        WatchPolicy {
-            children: Limit::Off,
-            errors: None,
-            cycles: None,
-            tool: Limit::Off,
-            start: Limit::Off,
-            idle: Limit::Off,
-            human: Limit::Off,
-            ..self.clone()
-        }
-    }
-}
-
 /// The limit on crash loops: `max` failures within `window` that are identical or instant end the run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ErrorPolicy {
+    /// The number of failures that opens the circuit.
     pub max: u32,
+    /// The time within which they count.
     pub window: Dur,
 }
 
@@ -497,10 +386,14 @@ impl Default for ErrorPolicy {
 /// The budget of a run or a node. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
+    /// The number of iterations.
     pub iterations: Option<u64>,
+    /// The supervised time.
     pub time: Option<Dur>,
+    /// The number of tokens.
     #[serde(default)]
     pub tokens: Option<u64>,
+    /// The cost in US dollars.
     #[serde(default)]
     pub cost_usd: Option<f64>,
     /// The budget of a calendar day for all runs of the project.
@@ -511,7 +404,9 @@ pub struct Budget {
 /// The budget of a calendar day for all runs of a project together. `None` is no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DayBudget {
+    /// The number of tokens per day.
     pub tokens: Option<u64>,
+    /// The cost per day in US dollars.
     pub cost_usd: Option<f64>,
 }
 
@@ -533,12 +428,17 @@ impl Default for LimitPolicy {
 /// How long to wait when there is nothing to do, and when to stop waiting.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IdlePolicy {
+    /// The wait after the first idle iteration.
     pub delay: Dur,
+    /// The factor by which each further wait grows.
     pub backoff: f64,
+    /// The longest wait.
     pub max_delay: Dur,
     /// The length of an idle streak that ends the loop.
     pub max: Option<Dur>,
+    /// The number of idle iterations that stops the loop.
     pub stop_after: StopAfter,
+    /// How the waits grow.
     pub strategy: Strategy,
     /// Do not start the agent while the prompt and the work tree are unchanged since its last idle answer.
     pub skip_unchanged: bool,
@@ -583,7 +483,9 @@ pub const NO_PENDING_TASKS: &str = "no_pending_tasks";
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum StopAfter {
+    /// The count stops nothing.
     Never,
+    /// This number of consecutive idle iterations, for any reason.
     Count(u32),
     /// One limit per reason, which counts only consecutive iterations with that reason.
     PerReason(Vec<(String, u32)>),
@@ -593,9 +495,13 @@ pub enum StopAfter {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Strategy {
+    /// Each wait is longer by a constant factor.
     Exponential,
+    /// All waits are equal.
     Fixed,
+    /// The waits grow like the Fibonacci numbers.
     Fibonacci,
+    /// Each wait is drawn from a range that depends on the wait before.
     Decorrelated,
 }
 
@@ -615,57 +521,12 @@ impl Strategy {
     }
 }
 
-/// The MCP server that agents can call, and the servers behind it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct McpPolicy {
-    pub enabled: bool,
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub servers: Vec<McpServer>,
-}
-
-impl Default for McpPolicy {
-    fn default() -> Self {
-        McpPolicy { enabled: true, servers: Vec::new() }
-    }
-}
-
-/// One of the user's MCP servers, called through dogwatch.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct McpServer {
-    pub name: String,
-    #[serde(flatten)]
-    pub place: McpPlace,
-    /// Headers of every request to a URL. `${NAME}` is replaced by a variable of the session's environment.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub headers: Vec<(String, String)>,
-    /// The timeout of each call.
-    pub timeout: Dur,
-    /// Timeouts of calls to particular tools.
-    #[serde(skip_serializing_if = "Vec::is_empty", default)]
-    pub tools: Vec<(String, Dur)>,
-    /// The number of consecutive timeouts after which the server is restarted.
-    pub restart_after: u32,
-}
-
-impl McpServer {
-    /// The timeout of calls to a server that sets none.
-    pub const DEFAULT_TIMEOUT: Dur = Dur::from_secs(60);
-    /// The default of `restart_after`.
-    pub const DEFAULT_RESTART_AFTER: u32 = 3;
-}
-
-/// The address of a server: a command to start or a URL.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum McpPlace {
-    Command(Vec<String>),
-    Url(String),
-}
-
 /// The conditions that end a wait early.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct WakePolicy {
+    /// Patterns of files whose change ends a wait.
     pub paths: Vec<String>,
+    /// A command that looks for work during a wait.
     pub probe: Option<String>,
     /// How often the probe runs.
     pub every: Dur,

@@ -48,7 +48,9 @@ pub fn within<T>(
 /// Why a wait ended without a result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum WaitError {
+    /// The time limit passed.
     TimedOut(Duration),
+    /// The caller canceled the wait.
     Canceled,
 }
 

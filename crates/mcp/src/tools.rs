@@ -15,12 +15,19 @@ report_state with state `idle` as your last action. Before you claim that the ta
 /// The tools that dogwatch offers to an agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tool {
+    /// `report_state`.
     ReportState,
+    /// `report_progress`.
     ReportProgress,
+    /// `heartbeat`.
     Heartbeat,
+    /// `report_error`.
     ReportError,
+    /// `save_artifact`.
     SaveArtifact,
+    /// `check_done`.
     CheckDone,
+    /// `what_failed`.
     WhatFailed,
 }
 
@@ -138,8 +145,16 @@ impl Tool {
 /// A valid tool call.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Call {
+    /// Send this request to the run.
     Send(RequestBody),
-    Save { name: String, content: String },
+    /// Save an artifact.
+    Save {
+        /// The name of the file.
+        name: String,
+        /// The content of the file.
+        content: String,
+    },
+    /// Run the checks.
     Check,
 }
 

@@ -31,16 +31,22 @@ pub struct Client {
 /// A complete response.
 #[derive(Clone, Debug)]
 pub struct Response {
+    /// The HTTP status.
     pub status: u16,
+    /// The content type.
     pub content_type: String,
+    /// The body.
     pub body: Vec<u8>,
 }
 
 /// One server-sent event.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SseEvent {
+    /// The sequence number of the event.
     pub id: Option<u64>,
+    /// The kind of message.
     pub event: String,
+    /// The data of the message.
     pub data: String,
 }
 

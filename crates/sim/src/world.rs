@@ -73,6 +73,7 @@ struct Live {
 /// How far to drive.
 #[derive(Clone, Copy, Debug)]
 pub enum Drive {
+    /// Until the run has ended.
     ToTheEnd,
     /// Until this time since the beginning.
     Until(Dur),

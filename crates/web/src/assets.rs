@@ -8,7 +8,9 @@ pub const MAX_ASSETS: usize = 150 * 1024;
 pub struct Asset {
     /// The request path.
     pub path: &'static str,
+    /// The content type.
     pub content_type: &'static str,
+    /// The content.
     pub bytes: &'static [u8],
 }
 

@@ -19,7 +19,9 @@ const NOTES: usize = 1024;
 pub struct Subject<'a> {
     /// The project directory, as shown to the user.
     pub project: &'a str,
+    /// The status of the run.
     pub status: &'a Status,
+    /// The events of the run.
     pub events: &'a [Recorded],
 }
 

@@ -49,6 +49,7 @@ pub enum Entry {
     Recent,
     /// A log file of a subagent.
     File,
+    /// The entry is not of interest.
     Nothing,
 }
 

@@ -17,7 +17,9 @@ use dogwatch_core::watch::sign::Sign;
 /// The format of a transcript.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// A transcript of Claude Code.
     Claude,
+    /// A rollout file of Codex.
     Codex,
 }
 

@@ -17,7 +17,9 @@ use kit::{Project, Running};
 
 /// `dogwatch serve` in the environment of a project, and the address that it printed.
 pub struct Serve {
+    /// The run behind the page.
     pub running: Running,
+    /// The address of the page, with its token.
     pub url: String,
 }
 

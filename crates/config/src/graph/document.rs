@@ -10,8 +10,11 @@ use crate::{json, toml, yaml};
 /// The format of a graph file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
+    /// `graph.yaml` or `graph.yml`.
     Yaml,
+    /// `graph.toml`.
     Toml,
+    /// `graph.json`.
     Json,
 }
 

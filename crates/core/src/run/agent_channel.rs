@@ -44,8 +44,11 @@ const CHECK_EVERY_MS: u64 = 30_000;
 /// A request of an agent, with the node and the iteration that it comes from.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct AgentRequest {
+    /// The node of the session.
     pub node: NodeName,
+    /// The iteration of the session.
     pub iteration: Iteration,
+    /// The content of the request.
     #[serde(flatten)]
     pub body: RequestBody,
 }
@@ -59,27 +62,44 @@ pub enum RequestBody {
     /// The agent reports its state. `idle` ends the iteration as the marker would; `done` and every other state are
     /// only claims.
     State {
+        /// The state in one word.
         state: String,
+        /// The reason of the state.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         reason: Option<String>,
     },
     /// The agent reports progress.
     Progress {
+        /// What was done, in the agent's words.
         message: String,
+        /// The number of finished steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         done: Option<u64>,
+        /// The number of all steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         total: Option<u64>,
     },
     /// The agent reports an error.
-    Error { text: String },
+    Error {
+        /// The error.
+        text: String,
+    },
     /// The agent asks to save an artifact. If this is granted, the requester writes the file.
-    Artifact { name: String, bytes: u64, sha256: String },
+    Artifact {
+        /// The name of the file.
+        name: String,
+        /// The size in bytes.
+        bytes: u64,
+        /// The SHA-256 hash of the content.
+        sha256: String,
+    },
     /// The agent asks to run the checks now.
     CheckDone,
     /// The checks were run for the agent.
     Checked {
+        /// The number of failed checks.
         failed: u64,
+        /// The number of checks.
         of: u64,
         /// Pinned files that have changed; only some of them if there are many.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -88,9 +108,21 @@ pub enum RequestBody {
     /// The agent asks what went wrong last.
     WhatFailed,
     /// A call to one of the user's MCP servers, proxied by dogwatch.
-    Call { server: String, tool: String, phase: Phase },
+    Call {
+        /// The name of the server.
+        server: String,
+        /// The name of the tool.
+        tool: String,
+        /// The phase of the call.
+        phase: Phase,
+    },
     /// One of the user's MCP servers misbehaves.
-    ServerTrouble { server: String, text: String },
+    ServerTrouble {
+        /// The name of the server.
+        server: String,
+        /// What is wrong.
+        text: String,
+    },
 }
 
 /// The phase of a proxied call.
@@ -112,19 +144,30 @@ pub enum Phase {
 #[serde(tag = "answer", rename_all = "snake_case")]
 pub enum AgentResponse {
     /// The request was noted. `evidence`: it counts as evidence of work.
-    Noted { evidence: bool },
+    Noted {
+        /// Whether the request counts as evidence of work.
+        evidence: bool,
+    },
     /// The agent may proceed.
     Granted,
     /// The request is rejected, for good or for now.
-    Refused { why: String },
+    Refused {
+        /// The reason, for the agent.
+        why: String,
+    },
     /// The answer to `WhatFailed`.
-    Failed { text: String },
+    Failed {
+        /// What failed, for the agent.
+        text: String,
+    },
 }
 
 /// The result of a request: inputs for the run, and the answer for the agent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handled {
+    /// The inputs for the run.
     pub inputs: Vec<Input>,
+    /// The answer for the agent.
     pub answer: AgentResponse,
 }
 

@@ -104,9 +104,13 @@ pub struct Recoveries {
 /// A session that the watchdog stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Stopped {
+    /// The iteration that was stopped.
     pub iteration: Iteration,
+    /// The rule that fired.
     pub reason: StopReason,
+    /// The reason as a sentence for people.
     pub message: String,
+    /// The evidence at that moment.
     pub evidence: Vec<Evidence>,
     /// The status with which a service had refused, if the agent was silent because it waited for that service.
     pub refused: Option<u16>,

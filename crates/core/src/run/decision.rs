@@ -20,7 +20,9 @@ pub enum Decision {
     Start(Job),
     /// Read the prompt template, fill it in, and keep the result for the session.
     AssemblePrompt {
+        /// The node.
         node: NodeIx,
+        /// The iteration's number, from 1.
         iteration: Iteration,
         /// Operator messages since the last prompt.
         pending_messages: Vec<String>,
@@ -30,12 +32,24 @@ pub enum Decision {
         prompt_context: Box<PromptContext>,
     },
     /// Hash the files that the node's checks depend on.
-    HashPins { node: NodeIx, iteration: Iteration },
+    HashPins {
+        /// The node.
+        node: NodeIx,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+    },
     /// Write the log of the node's last attempt.
-    KeepLog { node: NodeIx, iteration: Iteration },
+    KeepLog {
+        /// The node.
+        node: NodeIx,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+    },
     /// Write a summary of work that will not be finished.
     KeepPartial {
+        /// The node.
         node: NodeIx,
+        /// The iteration's number, from 1.
         iteration: Iteration,
         /// The file's name within the run's directory.
         file: String,
@@ -49,7 +63,12 @@ pub enum Decision {
     /// Kill until the process tree is empty.
     Kill(Job),
     /// Stop the leftover processes of a tree whose main process has exited: TERM, then KILL after the grace.
-    Sweep { job: Job, grace: Dur },
+    Sweep {
+        /// The job.
+        job: Job,
+        /// The grace between TERM and KILL.
+        grace: Dur,
+    },
     /// Continue the job's keeper in case it was stopped, and answer with `Input::KeeperSeen`.
     Nudge(Job),
     /// Kill a keeper that does not report, end the job's processes without it, and report the job's end.
@@ -63,7 +82,10 @@ pub enum Decision {
     /// Retry writing the events that the record still lacks.
     RetryRecord,
     /// End the run and exit with this code.
-    Finish { exit_code: u8 },
+    Finish {
+        /// The exit code of dogwatch.
+        exit_code: u8,
+    },
 }
 
 /// Earlier results that a prompt includes.
@@ -84,6 +106,7 @@ pub struct PromptContext {
 /// The diagnosis of a session that the watchdog stopped.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Diagnosis {
+    /// The class of the failure.
     pub class: Class,
     /// The iteration of the session, which holds its output.
     pub iteration: Iteration,
@@ -91,11 +114,13 @@ pub struct Diagnosis {
     pub reason: String,
     /// The watchdog's message.
     pub message: String,
+    /// The evidence at the moment of the stop.
     pub evidence: Vec<Evidence>,
     /// Earlier hard stops since the last completed iteration, oldest first.
     pub tried: Vec<String>,
     /// How much of the recovery budget is used, including this attempt.
     pub attempt: u32,
+    /// The size of the recovery budget.
     pub budget: u32,
 }
 
@@ -104,11 +129,17 @@ pub struct Diagnosis {
 pub struct ContextEntry {
     /// When the run stopped.
     pub at: Wall,
+    /// The run that stopped.
     pub run: Option<RunId>,
+    /// The type of the entry: `decision`.
     pub entry_type: &'static str,
+    /// The topic: `orchestrator_sleep`.
     pub topic: &'static str,
+    /// The entry as a sentence for people.
     pub content: String,
+    /// The confidence, from 0 to 1.
     pub confidence: f64,
+    /// The metadata for programs.
     pub metadata: ContextMetadata,
 }
 
@@ -116,16 +147,21 @@ pub struct ContextEntry {
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ContextMetadata {
+    /// The reason of the last idle iteration.
     pub reason: String,
+    /// The number of consecutive idle iterations.
     pub consecutive_idle_ticks: u64,
+    /// The decision that led to the stop.
     pub last_decision: LastDecision,
 }
 
 /// The decision that led to a context entry.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct LastDecision {
+    /// The kind of decision.
     #[serde(rename = "type")]
     pub kind: &'static str,
+    /// The reason of the decision.
     pub reason: String,
 }
 

@@ -13,15 +13,19 @@ use crate::watch::sign::{AgentResult, LimitKind};
 /// The facts about a finished session.
 #[derive(Clone, Debug)]
 pub struct Facts<'a> {
+    /// What ended the session.
     pub ended_by: EndedBy,
     /// How the process exited; `None` if it could not be started.
     pub exit: Option<Exit>,
     /// The reader understands this agent's stream, so a session without a result proves nothing.
     pub structured: bool,
+    /// The agent's final result.
     pub result: Option<&'a AgentResult>,
+    /// The last state marker of the agent.
     pub marker: Option<&'a Marker>,
     /// The limit with which the service refused, if the agent gave up because of it.
     pub limit: Option<LimitKind>,
+    /// When the service accepts requests again, if it says so.
     pub resets_at: Option<Wall>,
     /// The service rejected the credentials.
     pub auth_failed: bool,
@@ -52,20 +56,31 @@ impl Facts<'_> {
 /// The ending of an iteration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Ending {
+    /// The agent exited by itself with code 0 and without an error.
     Completed,
     /// There was nothing to do. `skipped`: this was decided without starting the agent.
     Idle {
+        /// The reason that the agent gave.
         reason: String,
+        /// Whether the agent was not called.
         skipped: bool,
     },
+    /// The agent failed.
     Failed,
+    /// The watchdog stopped the session.
     TimedOut,
+    /// The service refused for now.
     RateLimited {
+        /// The kind of refusal.
         limit: LimitKind,
+        /// When the service accepts requests again, if it says so.
         resets_at: Option<Wall>,
     },
+    /// The service rejected the login.
     AuthFailed,
+    /// The iteration was interrupted.
     Interrupted {
+        /// What interrupted it.
         by: EndedBy,
     },
 }
@@ -73,7 +88,9 @@ pub enum Ending {
 /// The ending and the reason for it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Judged {
+    /// The kind of ending.
     pub ending: Ending,
+    /// Why, as a sentence for people.
     pub because: String,
 }
 

@@ -21,52 +21,139 @@ pub enum Input {
     TimePassed,
     /// The same, for a shell with pipes: the output of the nodes of [`Run::to_judge`](crate::Run::to_judge) up to
     /// `upto` has been reported. Nodes with a later limit are judged later.
-    OutputDrained { upto: Awake },
+    OutputDrained {
+        /// The moment up to which all output has been reported.
+        upto: Awake,
+    },
     /// The job's main process has started.
-    JobStarted { job: Job, pid: u32, argv: Vec<String> },
+    JobStarted {
+        /// The job.
+        job: Job,
+        /// The process id of the main process.
+        pid: u32,
+        /// The command line as it was run.
+        argv: Vec<String>,
+    },
     /// The order to start the job was sent; the keeper owes a report from now on.
-    JobSent { job: Job },
+    JobSent {
+        /// The job.
+        job: Job,
+    },
     /// The job did not start because a resource (processes, memory, descriptors) was missing or its keeper was lost.
     /// No process of it exists. The same start may succeed later.
-    JobUnstarted { job: Job, error: String },
+    JobUnstarted {
+        /// The job.
+        job: Job,
+        /// Why it failed.
+        error: String,
+    },
     /// The answer to `Decision::Nudge`: whether the keeper was stopped. The shell has continued it.
-    KeeperSeen { job: Job, stopped: bool },
+    KeeperSeen {
+        /// The job.
+        job: Job,
+        /// Whether the keeper was stopped.
+        stopped: bool,
+    },
     /// The job could not be started; no process of it exists.
-    JobRefused { job: Job, error: String },
+    JobRefused {
+        /// The job.
+        job: Job,
+        /// Why it failed.
+        error: String,
+    },
     /// The job's main process exited. Other processes of its tree may still be alive.
-    JobExited { job: Job, exit: Exit },
+    JobExited {
+        /// The job.
+        job: Job,
+        /// The exit of the main process.
+        exit: Exit,
+    },
     /// No process holds the job's output pipes any longer.
-    PipesClosed { job: Job },
+    PipesClosed {
+        /// The job.
+        job: Job,
+    },
     /// The process tree is proven empty and the pipes are drained.
-    JobEnded { job: Job, report: Box<JobReport> },
+    JobEnded {
+        /// The job.
+        job: Job,
+        /// The final report of the job.
+        report: Box<JobReport>,
+    },
     /// Even KILL has not emptied the process tree yet. The keeper keeps trying.
-    TreeUnkillable { job: Job, detail: String },
+    TreeUnkillable {
+        /// The job.
+        job: Job,
+        /// The details, for people.
+        detail: String,
+    },
     /// The prompt is ready.
     PromptAssembled {
+        /// The node.
         node: NodeIx,
+        /// The iteration's number, from 1.
         iteration: Iteration,
+        /// The length of the prompt in bytes.
         bytes: u64,
+        /// The SHA-256 hash of the prompt.
         sha256: String,
+        /// The digest of the agent's input, if the decision asked for it.
         input_digest: Option<InputDigest>,
     },
     /// The hashes of the files that the node's checks depend on, or the reason they cannot be read.
-    PinsHashed { node: NodeIx, iteration: Iteration, pins: Result<Vec<Pin>, String> },
+    PinsHashed {
+        /// The node.
+        node: NodeIx,
+        /// The iteration's number, from 1.
+        iteration: Iteration,
+        /// The hashes, or why they cannot be computed.
+        pins: Result<Vec<Pin>, String>,
+    },
     /// Progress was observed on a channel.
-    Observed { job: Job, seen: Observation },
+    Observed {
+        /// The job.
+        job: Job,
+        /// The stretch of progress.
+        seen: Observation,
+    },
     /// A single fact for the watchdog.
-    Noted { job: Job, fact: Fact },
+    Noted {
+        /// The job.
+        job: Job,
+        /// The fact.
+        fact: Fact,
+    },
     /// The agent has a health issue.
-    HealthIssueFound { job: Job, issue: HealthIssue },
+    HealthIssueFound {
+        /// The job.
+        job: Job,
+        /// The health issue.
+        issue: HealthIssue,
+    },
     /// The agent sent a report over the agent channel.
-    Reported { job: Job, report: Box<Report> },
+    Reported {
+        /// The job.
+        job: Job,
+        /// The report.
+        report: Box<Report>,
+    },
     /// The session's usage so far.
-    Used { job: Job, usage: Usage },
+    Used {
+        /// The job.
+        job: Job,
+        /// The totals of the session so far.
+        usage: Usage,
+    },
     /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
     /// The agent gave its final result, and no background work is in progress.
-    ResultSeen { job: Job },
+    ResultSeen {
+        /// The job.
+        job: Job,
+    },
     /// The host was suspended, or dogwatch could not run.
     Suspended {
+        /// How long it lasted.
         lasted: Dur,
         /// The awake clock kept running meanwhile.
         unwatched: bool,
@@ -86,27 +173,60 @@ pub enum Input {
     /// A person or program lifted the pause.
     UnpauseAsked,
     /// A message for the agent arrived.
-    MessageReceived { text: String, from: Source },
+    MessageReceived {
+        /// The message.
+        text: String,
+        /// The author of the message.
+        from: Source,
+    },
     /// The context entry was written, or writing it failed.
-    ContextKept { error: Option<String> },
+    ContextKept {
+        /// Why it failed. `None` if it succeeded.
+        error: Option<String>,
+    },
     /// A notification was delivered, or its delivery failed.
-    Notified { key: String, how: How, error: Option<String> },
+    Notified {
+        /// The key of the notification.
+        key: String,
+        /// How it was delivered.
+        how: How,
+        /// Why it failed. `None` if it succeeded.
+        error: Option<String>,
+    },
     /// The shell has a notice for the record.
-    Noticed { kind: &'static str, message: String },
+    Noticed {
+        /// The kind of notice.
+        kind: &'static str,
+        /// The notice as a sentence for people.
+        message: String,
+    },
     /// The shell met a problem that belongs in the record.
-    TroubleMet { kind: &'static str, detail: String },
+    TroubleMet {
+        /// The kind of problem.
+        kind: &'static str,
+        /// The details, for people.
+        detail: String,
+    },
     /// The record cannot be written at the moment: keep supervising, start nothing new.
-    RecordFailed { detail: String },
+    RecordFailed {
+        /// The details, for people.
+        detail: String,
+    },
     /// The record can be written again.
     RecordRecovered,
     /// The record is lost permanently.
-    RecordLost { detail: String },
+    RecordLost {
+        /// The details, for people.
+        detail: String,
+    },
 }
 
 /// The signals that end a run at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EndSignal {
+    /// SIGTERM.
     Terminate,
+    /// SIGHUP.
     HangUp,
 }
 

@@ -8,8 +8,11 @@ use crate::watch::sign::Totals;
 /// The identity of a process tree. Facts about a job whose iteration has closed are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Job {
+    /// The node.
     pub node: NodeIx,
+    /// The iteration.
     pub iteration: Iteration,
+    /// The kind of job.
     pub kind: JobKind,
 }
 
@@ -35,7 +38,9 @@ pub enum JobKind {
 /// How a process ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Exit {
+    /// The process exited with this code.
     Code(i32),
+    /// This signal killed the process.
     Signal(i32),
 }
 
@@ -64,7 +69,9 @@ pub struct JobReport {
     pub totals: Totals,
     /// A marker in the agent's result text.
     pub marker: Option<Marker>,
+    /// The number of bytes printed on stdout.
     pub stdout_bytes: u64,
+    /// The number of bytes printed on stderr.
     pub stderr_bytes: u64,
     /// Output bytes that were dropped because they exceeded a limit.
     pub cut_bytes: u64,
@@ -87,16 +94,21 @@ pub struct JobReport {
 pub enum Snapshot {
     /// The snapshot was taken.
     Taken {
+        /// The git ref of the snapshot.
         name: String,
+        /// The number of files that differ from git's index.
         files: u64,
         /// Files that are not in it.
         skipped: u64,
     },
     /// There is no work tree to take snapshots of; later attempts would fail too.
     NoWorkTree {
+        /// The reason, for people.
         why: String,
     },
+    /// The snapshot failed.
     Failed {
+        /// The reason, for people.
         why: String,
     },
 }
@@ -104,14 +116,26 @@ pub enum Snapshot {
 /// The result of creating a node's worktree.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worktree {
-    Ready { path: String, branch: String },
-    Failed { why: String },
+    /// The worktree exists.
+    Ready {
+        /// The path of the worktree.
+        path: String,
+        /// The branch that is checked out there.
+        branch: String,
+    },
+    /// The worktree cannot be created.
+    Failed {
+        /// The reason, for people.
+        why: String,
+    },
 }
 
 /// The last bytes of a check's output: stderr, then stdout.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct OutputTail {
+    /// The end of the output.
     pub text: String,
+    /// Whether output before it was cut.
     pub truncated: bool,
 }
 
@@ -123,7 +147,9 @@ impl OutputTail {
 /// `<!-- ralph:state NAME key=value … -->` in the agent's result text.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Marker {
+    /// The state in one word.
     pub state: String,
+    /// The attributes as pairs of key and value.
     pub attrs: Vec<(String, String)>,
 }
 

@@ -19,13 +19,37 @@ use std::fmt;
 words! {
     /// The class of a failure.
     Class {
-        Stuck = "stuck", ErrorLoop = "error_loop", Crash = "crash", RateLimit = "rate_limit", Overload = "overload",
-        Authentication = "authentication", MissingProgram = "missing_program", CheckFailure = "check_failure",
+        /// The watchdog stopped a session that was silent or lasted too long.
+        Stuck = "stuck",
+        /// The watchdog stopped a session that repeated itself.
+        ErrorLoop = "error_loop",
+        /// The agent failed.
+        Crash = "crash",
+        /// The service refused and gave a reset time.
+        RateLimit = "rate_limit",
+        /// The service refused without a reset time.
+        Overload = "overload",
+        /// The service rejected the credentials.
+        Authentication = "authentication",
+        /// The agent's program does not exist.
+        MissingProgram = "missing_program",
+        /// The agent finished but the checks fail.
+        CheckFailure = "check_failure",
+        /// A limit set by the user was reached permanently.
         Configuration = "configuration",
     }
 }
 
 words! {
     /// The action that recovery takes.
-    Action { Retry = "retry", Wait = "wait", NextAgent = "next_agent", Stop = "stop" }
+    Action {
+        /// Start the next iteration at once.
+        Retry = "retry",
+        /// Wait before the next iteration.
+        Wait = "wait",
+        /// Continue with the next agent of the chain.
+        NextAgent = "next_agent",
+        /// Give up the node.
+        Stop = "stop",
+    }
 }

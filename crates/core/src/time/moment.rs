@@ -76,8 +76,11 @@ impl<'de> Deserialize<'de> for Wall {
 /// One point in time on all three clocks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Moment {
+    /// The clock that stops in suspend.
     pub awake: Awake,
+    /// The clock that continues in suspend.
     pub boot: Boot,
+    /// The time of day.
     pub wall: Wall,
 }
 

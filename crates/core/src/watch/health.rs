@@ -43,7 +43,12 @@ pub enum HealthIssue {
     /// The reader does not recognize most lines.
     Drifted,
     /// The agent's CLI retries a request.
-    Retrying { status: Option<u16>, delay: Option<Dur> },
+    Retrying {
+        /// The HTTP status of the service, if the agent reports it.
+        status: Option<u16>,
+        /// The time until the next try, if the agent reports it.
+        delay: Option<Dur>,
+    },
 }
 
 impl Health {

@@ -47,11 +47,20 @@ pub enum Sign {
         canceled: bool,
     },
     /// A subagent started.
-    SubagentStarted { id: String },
+    SubagentStarted {
+        /// The subagent's id.
+        id: String,
+    },
     /// A subagent printed or did something, or used more tokens than before.
-    SubagentProgress { id: String },
+    SubagentProgress {
+        /// The subagent's id.
+        id: String,
+    },
     /// A subagent ended.
-    SubagentEnded { id: String },
+    SubagentEnded {
+        /// The subagent's id.
+        id: String,
+    },
     /// The agent's CLI retries a request. This shows that it is alive but is not progress.
     Retrying {
         /// The HTTP status that the service returned, if the agent reports it.
@@ -60,20 +69,36 @@ pub enum Sign {
         delay: Option<Dur>,
     },
     /// An error that does not end the session.
-    Error { text: String, fingerprint: String },
+    Error {
+        /// The error, clipped.
+        text: String,
+        /// The fingerprint of the error.
+        fingerprint: String,
+    },
     /// The service refused for now, and the CLI gave up. A CLI that retries by itself produces `Retrying`.
     Limit(Limit),
     /// The service rejected the login.
-    AuthFailed { text: String },
+    AuthFailed {
+        /// The service's message.
+        text: String,
+    },
     /// The agent was refused something that only a person can grant.
-    NeedsHuman { text: String },
+    NeedsHuman {
+        /// The question in the agent's words.
+        text: String,
+    },
     /// Background work of the agent, which may continue after its result.
     BackgroundWork {
         /// The number of open tasks.
         open: u32,
     },
     /// The totals of the session so far.
-    Usage { tokens: Option<u64>, cost_usd: Option<f64> },
+    Usage {
+        /// The number of tokens, if the agent reports it.
+        tokens: Option<u64>,
+        /// The cost in US dollars, if the agent reports it.
+        cost_usd: Option<f64>,
+    },
     /// The agent's result. The last one of a session counts.
     Result(AgentResult),
     /// A plain agent printed a line that it had printed before.

@@ -43,6 +43,7 @@ impl fmt::Debug for Reply {
 pub enum ChannelError {
     /// The session is not running, or has ended.
     SessionOver,
+    /// The token is not the session's.
     WrongToken,
 }
 
@@ -51,24 +52,32 @@ pub enum ChannelError {
 pub enum Mail {
     /// An input from a running session.
     FromSession {
+        /// The job.
         job: Job,
+        /// The input.
         input: Input,
     },
     /// Something in the work tree changed. With `node`, the change is in that node's own worktree.
     WorkTreeChanged {
+        /// The node; `None` for the shared work tree.
         node: Option<NodeIx>,
         /// The digest of the current state, if known.
         digest: Option<u64>,
     },
+    /// No process holds the job's output pipes any longer.
     PipesClosed {
+        /// The job.
         job: Job,
     },
     /// An input from another thread, such as an operator request.
     Input(Input),
     /// A request from a session's agent.
     AgentRequested {
+        /// The token that the agent sent.
         token: String,
+        /// The request.
         request: Box<AgentRequest>,
+        /// Where to send the answer.
         reply: Reply,
     },
     /// A request for a copy of the current view.

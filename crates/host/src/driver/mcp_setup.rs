@@ -47,18 +47,27 @@ const TOKEN_BYTES: usize = 16;
 /// The content of the session file: everything the session's MCP server needs.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionFile {
+    /// The run's socket.
     pub socket: PathBuf,
+    /// The run's id.
     pub run: RunId,
+    /// The node's name.
     pub node: NodeName,
+    /// The iteration's number.
     pub iteration: Iteration,
+    /// The token of the session.
     pub token: String,
+    /// The directory in which the session works.
     pub work_dir: PathBuf,
+    /// The directory for artifacts.
     pub artifacts: PathBuf,
+    /// The user's servers behind the proxy.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<McpServer>,
     /// The node's checks, which the agent may ask to run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<String>,
+    /// The timeout of each check.
     #[serde(default)]
     pub check_timeout: Dur,
     /// The files pinned for the checks, if any.
@@ -69,8 +78,11 @@ pub struct SessionFile {
 /// The files that a node's checks depend on, as they were when the node began, and where to look for new ones.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Pinned {
+    /// The patterns of `pin`.
     pub globs: Vec<String>,
+    /// The pinned files with their hashes.
     pub files: Vec<Pin>,
+    /// The directories of dogwatch, which are never pinned.
     pub state_dirs: Vec<PathBuf>,
     /// The reaction to a changed file.
     pub policy: Tampered,
@@ -103,20 +115,30 @@ impl SessionFile {
 
 /// Identifies a session and its directories.
 pub struct Place<'a> {
+    /// The run's id.
     pub run: &'a RunId,
+    /// The directory of the run.
     pub run_dir: &'a Path,
+    /// The directory in which the session works.
     pub work_dir: &'a Path,
+    /// The directory of the iteration.
     pub iteration_dir: &'a Path,
+    /// The node's name.
     pub node: &'a NodeName,
+    /// The iteration's number.
     pub iteration: Iteration,
+    /// The pinned files, if the node has checks.
     pub pinned: Option<Pinned>,
 }
 
 /// Everything a session needs at its start to reach dogwatch.
 #[derive(Debug, Default)]
 pub struct SessionSetup {
+    /// The token of the session.
     pub token: String,
+    /// Environment variables for the agent.
     pub env: Vec<(String, String)>,
+    /// The changes to the agent's command.
     pub injection: Option<Injection>,
     /// Files to remove when the session ends.
     pub files: Vec<PathBuf>,

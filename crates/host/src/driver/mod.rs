@@ -67,9 +67,11 @@ pub trait Reporter {
     fn begin(&mut self) -> io::Result<()> {
         Ok(())
     }
+    /// Shows an event after it was recorded.
     fn show(&mut self, event: &Recorded, view: &View);
     /// Updates the live line. Called once a second if `ticks` returns true, and never otherwise.
     fn tick(&mut self, now: Moment, view: &View);
+    /// Returns whether the reporter needs a tick each second, for a countdown.
     fn ticks(&self) -> bool;
 
     /// Prints a warning that cannot go into the record, because the run or its record is over.
@@ -80,18 +82,25 @@ pub trait Reporter {
 
 /// Everything a run needs from its environment.
 pub struct Setup {
+    /// The run.
     pub run: Run,
+    /// The run's id.
     pub run_id: RunId,
+    /// The journal.
     pub journal: Journal,
     /// The run's own directory. It must exist.
     pub run_dir: PathBuf,
     /// The project's state directory, which contains the run's.
     pub state_dir: PathBuf,
+    /// The directory in which sessions run.
     pub work_dir: PathBuf,
     /// The loop file, and its text at the time the settings were read.
     pub loop_file: PathBuf,
+    /// The text of the loop file at the start.
     pub loop_text: String,
+    /// The locks of the loop.
     pub lock: Lock,
+    /// The nonce of the run's processes.
     pub nonce: String,
 }
 

@@ -60,6 +60,7 @@ const HELD_UP: Dur = Dur::from_secs(1);
 pub struct Plan {
     /// The program, looked up in PATH if it has no slash, and its arguments.
     pub argv: Vec<Vec<u8>>,
+    /// The limits of the watchdog.
     pub policy: WatchPolicy,
     /// The reader for the output; `Plain` for any program.
     pub reader: ReaderName,
@@ -72,6 +73,7 @@ pub struct Plan {
 /// The result of a command.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Outcome {
+    /// The exit code.
     pub code: u8,
     /// Messages for stderr, one line each.
     pub said: Vec<String>,
@@ -82,10 +84,23 @@ pub struct Outcome {
 /// Why nothing was started.
 #[derive(Debug, thiserror::Error)]
 pub enum ExecError {
+    /// The file for the events cannot be written.
     #[error("cannot write to {path}: {error}")]
-    Json { path: String, error: io::Error },
+    Json {
+        /// The path.
+        path: String,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The directory cannot be watched.
     #[error("cannot watch {path}: {error}")]
-    Workspace { path: String, error: io::Error },
+    Workspace {
+        /// The path.
+        path: String,
+        /// The error of the operating system.
+        error: io::Error,
+    },
+    /// The operating system refused.
     #[error(transparent)]
     Host(#[from] io::Error),
 }

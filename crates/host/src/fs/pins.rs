@@ -42,7 +42,9 @@ const BUFFER: usize = 64 * 1024;
 /// What to hash.
 #[derive(Clone, Debug)]
 pub struct Request {
+    /// The directory in which the checks run.
     pub work_dir: PathBuf,
+    /// The patterns of `pin`.
     pub globs: Vec<String>,
     /// The check commands, unless the pinned programs are already known.
     pub checks: Vec<String>,
@@ -91,11 +93,15 @@ fn answer_once(reply: &Mutex<Option<impl FnOnce(Result<Vec<Pin>, String>)>>, pin
 /// The limits of one hashing.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
+    /// The number of pinned files.
     pub files: usize,
+    /// The number of directory entries to look at.
     pub looked_at: usize,
+    /// The number of bytes to hash.
     pub bytes: u64,
     /// Bytes of all names.
     pub names: usize,
+    /// How long hashing may take.
     pub time: Duration,
 }
 

@@ -36,7 +36,12 @@ pub struct ProgramRunner {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ProgramResult {
     /// The program ended. `stdout` holds the beginning of its output.
-    Ended { how: HowEnded, stdout: String },
+    Ended {
+        /// How the program ended.
+        how: HowEnded,
+        /// The beginning of its output.
+        stdout: String,
+    },
     /// The program could not be started, and why.
     Refused(String),
     /// The time limit expired first.
@@ -47,7 +52,10 @@ pub enum ProgramResult {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Containment {
     /// The keeper found the process and ended it in this time.
-    Holds { within: Duration },
+    Holds {
+        /// How long ending it took.
+        within: Duration,
+    },
     /// The process escaped: this system does not hand orphans to the keeper.
     Leaks,
     /// Unknown: no shell to run the test with, or the test timed out.

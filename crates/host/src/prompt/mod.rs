@@ -38,6 +38,7 @@ The reason is one word of your choice: no_pending_tasks when all work is done, o
 /// An assembled prompt.
 #[derive(Debug, PartialEq)]
 pub struct Assembled {
+    /// The text of the prompt.
     pub text: String,
     /// The prompt without parts that change by themselves. Equal keys mean equal prompts.
     pub key: String,
@@ -51,12 +52,17 @@ pub struct Assembled {
 
 /// The parts of a prompt.
 pub struct Ask<'a> {
+    /// The index of the node.
     pub ix: NodeIx,
+    /// The plan of the node.
     pub node: &'a NodePlan,
+    /// The iteration's number.
     pub iteration: Iteration,
+    /// The outputs of the commands.
     pub outputs: &'a [CommandOutput],
     /// Messages, with their source if it is not the operator.
     pub messages: &'a [String],
+    /// Results of earlier iterations.
     pub prompt_context: &'a PromptContext,
     /// The last message of the session that was stopped.
     pub last_output: &'a str,

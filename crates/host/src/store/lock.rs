@@ -115,10 +115,20 @@ pub enum LockError {
     StillEnding(Box<Holder>),
     /// The lock file cannot be opened, locked or written.
     #[error("cannot lock {path}: {error}")]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The path of the lock file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
     /// The state directory cannot be created.
     #[error("cannot write the record to {path}: {error}")]
-    StateDir { path: PathBuf, error: io::Error },
+    StateDir {
+        /// The path of the directory.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
 }
 
 impl Lock {

@@ -31,13 +31,28 @@ pub struct Token(String);
 pub enum TokenError {
     /// The file cannot be read or created.
     #[error("cannot read or create {path}: {error}")]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The path of the token file.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
     /// Other users can read the file.
     #[error("{path} can be read by others (mode {mode:03o}, owner {owner}); remove it to get a new one")]
-    Open { path: PathBuf, mode: u32, owner: u32 },
+    Open {
+        /// The path of the token file.
+        path: PathBuf,
+        /// The mode of the file.
+        mode: u32,
+        /// The owner of the file.
+        owner: u32,
+    },
     /// The file does not hold a token.
     #[error("{path} does not hold a token; remove it to get a new one")]
-    NoToken { path: PathBuf },
+    NoToken {
+        /// The path of the token file.
+        path: PathBuf,
+    },
 }
 
 impl Token {

@@ -73,13 +73,24 @@ pub enum What {
     /// Consecutive idle iterations of one node with the same reason.
     Idle(Idle),
     /// A wait other than the usual ones between two iterations.
-    Waited { node: NodeName, why: WaitWhy, lasted: Dur, by: WaitEndedBy },
+    Waited {
+        /// The node's name.
+        node: NodeName,
+        /// Why it waited.
+        why: WaitWhy,
+        /// How long it waited.
+        lasted: Dur,
+        /// What ended the wait.
+        by: WaitEndedBy,
+    },
 }
 
 /// An iteration.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Turn {
+    /// The node's name.
     pub node: NodeName,
+    /// The iteration's number, from 1.
     pub iteration: Iteration,
     /// When it started.
     pub began: Wall,
@@ -130,8 +141,11 @@ pub struct Idle {
 /// A verdict with its evidence.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
+    /// When it happened.
     pub at: Wall,
+    /// The node's name.
     pub node: NodeName,
+    /// The iteration's number, from 1.
     pub iteration: Iteration,
     /// The verdict.
     pub verdict: Judgement,
@@ -145,9 +159,19 @@ pub struct Judged {
 #[derive(Clone, Debug, PartialEq)]
 pub enum Judgement {
     /// Evidence on another channel deferred a stop for silence.
-    Deferred { by: Channel },
+    Deferred {
+        /// The channel whose evidence deferred the stop.
+        by: Channel,
+    },
     /// The session was stopped.
-    HardStop { reason: StopReason, message: String, recoverable: bool },
+    HardStop {
+        /// The rule that fired.
+        reason: StopReason,
+        /// The reason as a sentence for people.
+        message: String,
+        /// Whether another attempt makes sense.
+        recoverable: bool,
+    },
 }
 
 /// The results of the checks of an iteration.
@@ -173,8 +197,11 @@ pub struct Partial {
 /// A snapshot of the work tree.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Kept {
+    /// When it happened.
     pub at: Wall,
+    /// The node's name.
     pub node: NodeName,
+    /// The iteration's number, from 1.
     pub iteration: Iteration,
     /// The git ref.
     pub name: String,

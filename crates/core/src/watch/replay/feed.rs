@@ -15,9 +15,15 @@ pub const MAX_PATHS: usize = 100_000;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// Bytes on stdout with unknown content.
-    Stdout { bytes: u64 },
+    Stdout {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// Bytes on stderr with unknown content.
-    Stderr { bytes: u64 },
+    Stderr {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// A message.
     Message {
         /// The number of messages so far, if it is known.
@@ -26,9 +32,17 @@ pub enum Input {
     /// A sign, as if the agent's reader had produced it.
     Sign(Sign),
     /// A call to an MCP tool.
-    McpCall { tool: String },
+    McpCall {
+        /// The name of the tool.
+        tool: String,
+    },
     /// A subagent did something.
-    Subagent { id: String, did: Did },
+    Subagent {
+        /// The subagent's id.
+        id: String,
+        /// What the subagent did.
+        did: Did,
+    },
     /// A file changed.
     Workspace {
         /// The hash of the file's path, if it is known.
@@ -37,11 +51,19 @@ pub enum Input {
         digest: Option<u64>,
     },
     /// A sample of the agent's children.
-    Children { live: u32, cpu_ms: Option<u64> },
+    Children {
+        /// The number of live children.
+        live: u32,
+        /// The CPU time that they have used, in milliseconds.
+        cpu_ms: Option<u64>,
+    },
     /// A sign of life without progress.
     Heartbeat,
     /// A suspension that ends now.
-    Suspended { for_ms: u64 },
+    Suspended {
+        /// How long, in milliseconds.
+        for_ms: u64,
+    },
 }
 
 /// The activity of a subagent.

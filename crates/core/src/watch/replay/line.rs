@@ -13,7 +13,10 @@ pub enum SessionName {
     /// A session of a journal.
     Iteration(IterationName),
     /// A user turn of a transcript; the first is 1.
-    Turn { turn: u64 },
+    Turn {
+        /// The number of the turn, from 1.
+        turn: u64,
+    },
 }
 
 /// A node and one of its iterations.

@@ -33,10 +33,13 @@ pub const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 /// Why there is no digest.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
+    /// The digest took longer than this.
     #[error("the work tree was not read within {0:?}")]
     TookTooLong(Duration),
+    /// There are too many files.
     #[error("the work tree has more than {MAX_FILES} files")]
     TooMany,
+    /// A file or directory cannot be read.
     #[error("cannot read the work tree: {0}")]
     Unreadable(#[from] io::Error),
 }

@@ -28,13 +28,21 @@ pub const CLOSED_WITHIN: Duration = Duration::from_millis(200);
 /// The limits, which tests can lower.
 #[derive(Clone, Copy, Debug)]
 pub struct Bounds {
+    /// The number of inotify watches.
     pub watches: usize,
+    /// The number of files whose content is remembered.
     pub known_files: usize,
+    /// The largest file that is read to compare its content, in bytes.
     pub known_bytes: u64,
+    /// The number of bytes that the first survey reads.
     pub first_bytes: u64,
+    /// The number of entries that one survey visits.
     pub surveyed: u64,
+    /// The number of open files that are waited for.
     pub unfinished: usize,
+    /// The pause between two surveys without watches.
     pub scan_every: Duration,
+    /// How long to wait until a written file is closed.
     pub closed_within: Duration,
 }
 
@@ -57,11 +65,24 @@ impl Default for Bounds {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
     /// Every change is noticed at once.
-    Watched { dirs: usize },
+    Watched {
+        /// The number of directories.
+        dirs: usize,
+    },
     /// Some directories have no watch: changes there are noticed by the next scan.
-    Scanned { dirs: usize, why: Shortage, every: Duration },
+    Scanned {
+        /// The number of directories.
+        dirs: usize,
+        /// Why they are not watched.
+        why: Shortage,
+        /// The pause between two surveys.
+        every: Duration,
+    },
     /// There are more entries than a scan can visit: changes beyond the limit are not noticed.
-    Partly { entries: u64 },
+    Partly {
+        /// The number of entries that were visited.
+        entries: u64,
+    },
 }
 
 /// Why some directories are not watched.

@@ -13,6 +13,7 @@ const ASKING: Duration = Duration::from_secs(30);
 pub struct DiffOptions {
     /// Show which files changed and by how much, instead of the changes.
     pub stat: bool,
+    /// Whether the output has colors.
     pub color: bool,
     /// Only these paths; all if empty.
     pub paths: Vec<String>,

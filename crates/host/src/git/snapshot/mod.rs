@@ -60,7 +60,9 @@ pub const MAX_LINE: usize = 64 * 1024;
 pub struct Limits {
     /// A larger file is left out. Each file is held in memory while it is passed on.
     pub file_bytes: u64,
+    /// The most bytes in one snapshot.
     pub total_bytes: u64,
+    /// The most files in one snapshot.
     pub files: u64,
     /// After this time no more contents are read. The snapshot contains what was read until then.
     pub reading: Duration,
@@ -92,6 +94,7 @@ pub struct Request {
     /// dogwatch's own directories, which are never included.
     #[serde(with = "role::paths")]
     pub state_dirs: Vec<PathBuf>,
+    /// The limits on size and number of files.
     pub limits: Limits,
     /// How many of the node's snapshots to keep, in addition to number 0 and this one; all if `None`.
     pub keep: Option<u64>,
@@ -116,13 +119,16 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "snapshot", rename_all = "snake_case")]
 pub enum Outcome {
+    /// The snapshot was taken.
     Taken(Taken),
     /// There is no work tree here: worth one notice per run.
     NoWorkTree {
+        /// The reason, for people.
         why: String,
     },
     /// The snapshot failed; the work tree is unchanged. Worth a trouble event.
     Failed {
+        /// The reason, for people.
         why: String,
     },
 }
@@ -130,18 +136,24 @@ pub enum Outcome {
 /// A snapshot that was taken.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taken {
+    /// The git ref.
     #[serde(rename = "ref")]
     pub ref_name: String,
+    /// The commit.
     pub commit: String,
+    /// The tree of the commit.
     pub tree: String,
     /// The number of files whose contents differ from the index, or may differ, including untracked ones.
     pub files: u64,
+    /// The number of untracked files.
     pub untracked: u64,
+    /// The number of deleted files.
     pub deleted: u64,
     /// The size of the contents of `files`.
     pub bytes: u64,
     /// Files that were left out: their number, and the first of them by name.
     pub skipped: u64,
+    /// Some of the skipped files.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub named: Vec<Skipped>,
     /// How many older snapshots of this node were removed.
@@ -155,7 +167,9 @@ pub struct Taken {
 /// A file that is not in the snapshot as it is on disk.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Skipped {
+    /// The path of the file.
     pub path: String,
+    /// Why it was skipped.
     pub why: String,
 }
 

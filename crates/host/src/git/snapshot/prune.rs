@@ -28,6 +28,7 @@ pub fn prune(work_dir: &Path, prefix: &str, keep: u64) -> Result<u64, String> {
 /// A stored snapshot.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
+    /// The name of the ref.
     pub name: String,
     /// When it was taken.
     pub at: dogwatch_core::time::moment::Wall,

@@ -40,6 +40,7 @@ pub struct Undo {
     pub scratch: PathBuf,
     /// dogwatch's own directories, which are never touched.
     pub state_dirs: Vec<PathBuf>,
+    /// The limits of the snapshot that is taken first.
     pub limits: Limits,
 }
 
@@ -75,6 +76,7 @@ pub struct Prepared {
     then: LeftOut,
     now: LeftOut,
     filtered: BTreeSet<Vec<u8>>,
+    /// The snapshot of the state before.
     pub kept: Taken,
     /// An operation that is in progress, such as a merge or a rebase.
     pub under_way: Option<&'static str>,
@@ -85,10 +87,13 @@ pub struct Prepared {
 /// The result of a restore.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Restored {
+    /// The number of files written.
     pub written: u64,
+    /// The number of files removed.
     pub removed: u64,
     /// Files that were not restored: their number, and the first of them by name.
     pub left: u64,
+    /// Some of the files that were left alone.
     pub named: Vec<Skipped>,
 }
 

@@ -98,9 +98,11 @@ impl Request {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "worktree", rename_all = "snake_case")]
 pub enum Outcome {
+    /// The worktree exists.
     Ready(Ready),
     /// The node cannot work. Nothing of the user's was changed.
     Failed {
+        /// The reason, for people.
         why: String,
     },
 }
@@ -110,6 +112,7 @@ pub enum Outcome {
 pub struct Ready {
     /// For display. The request has the exact bytes.
     pub path: String,
+    /// The branch that is checked out there.
     pub branch: String,
     /// The commit that is checked out.
     pub commit: String,

@@ -19,9 +19,17 @@ pub const MAX_TREES: usize = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Tidied {
     /// The worktree was removed; its branch is kept.
-    Removed { path: PathBuf },
+    Removed {
+        /// The path of the worktree.
+        path: PathBuf,
+    },
     /// Work would have been lost, or might have been.
-    Kept { path: PathBuf, why: String },
+    Kept {
+        /// The path of the worktree.
+        path: PathBuf,
+        /// Why it was kept.
+        why: String,
+    },
 }
 
 /// Tidies all worktrees of a run. With `remove: false` nothing is removed, and `Removed` marks those that could be.

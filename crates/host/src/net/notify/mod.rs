@@ -46,7 +46,9 @@ pub struct Notifier {
 /// Settings that stay the same for the whole run.
 #[derive(Debug)]
 pub struct Means {
+    /// What to send, and where.
     pub policy: NotifyPolicy,
+    /// The directory in which the command runs.
     pub work_dir: PathBuf,
     /// The environment variables that mark every process of this run.
     pub env: Vec<EnvChange>,

@@ -29,7 +29,10 @@ pub enum Order {
     /// Send SIGKILL until the tree is empty. The reply is `Empty`, preceded by `Exited` if that is still due.
     Kill,
     /// Send SIGTERM and SIGCONT to every descendant, wait up to `grace` for them to exit, then proceed as `Kill`.
-    Sweep { grace: Duration },
+    Sweep {
+        /// The grace between TERM and KILL.
+        grace: Duration,
+    },
 }
 
 /// The description of a job to start.
@@ -51,20 +54,56 @@ pub struct StartOrder {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report {
     /// The keeper is ready for orders.
-    Ready { pid: u32 },
+    Ready {
+        /// The process id of the keeper.
+        pid: u32,
+    },
     /// The main process of the job is running. Its pid is also its process group id and session id.
-    Started { job: u64, pid: u32 },
+    Started {
+        /// The number of the job.
+        job: u64,
+        /// The process id of the main process.
+        pid: u32,
+    },
     /// The job did not start, for example because the program was not found or the working directory is invalid.
-    Refused { job: u64, errno: i32, message: String },
+    Refused {
+        /// The number of the job.
+        job: u64,
+        /// The error number of the operating system.
+        errno: i32,
+        /// Why the job cannot start.
+        message: String,
+    },
     /// The main process ended. `cpu` is the user and system time of all processes reaped so far. `alone` means that
     /// no other process of the job was left at that moment.
-    Exited { job: u64, how: HowEnded, cpu: Duration, alone: bool },
+    Exited {
+        /// The number of the job.
+        job: u64,
+        /// How the main process ended.
+        how: HowEnded,
+        /// The CPU time that it used.
+        cpu: Duration,
+        /// Whether no other process of the job was alive.
+        alone: bool,
+    },
     /// The process tree is empty. `killed` counts the processes, excluding the main one, that ended after the keeper
     /// signaled them to stop.
-    Empty { job: u64, killed: u64 },
+    Empty {
+        /// The number of the job.
+        job: u64,
+        /// The number of processes that were killed.
+        killed: u64,
+    },
     /// A process survived five seconds of SIGKILL (a hung disk, or a process of another user). The keeper keeps
     /// trying and reports `Empty` once it is gone. `left` counts all survivors, `detail` describes the first ones.
-    Unkillable { job: u64, left: u64, detail: Vec<Remnant> },
+    Unkillable {
+        /// The number of the job.
+        job: u64,
+        /// The number of processes that are left.
+        left: u64,
+        /// Some of them.
+        detail: Vec<Remnant>,
+    },
 }
 
 /// A process that survived SIGKILL.

@@ -35,21 +35,32 @@ pub struct Templates {
 
 /// The variables of a template.
 pub struct Facts<'a> {
+    /// The prompt without the recovery template.
     pub prompt: &'a str,
+    /// Results of earlier iterations.
     pub prompt_context: &'a PromptContext,
+    /// The diagnosis of the stopped session.
     pub diagnosis: &'a Diagnosis,
+    /// The last message of the stopped session.
     pub last_output: &'a str,
+    /// The files that agents saved.
     pub artifacts: &'a [Artifact],
+    /// The node's name.
     pub node: &'a str,
+    /// The iteration's number.
     pub iteration: u64,
 }
 
 /// A file that an agent saved.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Artifact {
+    /// The name of the file.
     pub name: String,
+    /// The path of the file.
     pub path: String,
+    /// The size in bytes.
     pub bytes: u64,
+    /// The iteration's number.
     pub iteration: u64,
 }
 

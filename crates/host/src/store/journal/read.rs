@@ -27,10 +27,22 @@ pub struct Loaded {
 pub enum ReadError {
     /// The file cannot be read.
     #[error("cannot read {path}: {error}")]
-    Io { path: PathBuf, error: io::Error },
+    Io {
+        /// The path of the journal.
+        path: PathBuf,
+        /// The error of the operating system.
+        error: io::Error,
+    },
     /// A line is not the next event.
     #[error("{path}, line {line}: {bad}")]
-    Line { path: PathBuf, line: u64, bad: BadLine },
+    Line {
+        /// The path of the journal.
+        path: PathBuf,
+        /// The number of the line, from 1.
+        line: u64,
+        /// What is wrong with the line.
+        bad: BadLine,
+    },
 }
 
 /// Reads a run's journal without changing it.

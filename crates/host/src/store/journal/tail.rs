@@ -181,7 +181,9 @@ impl Tail {
 /// The fields of a line that are needed to pass it on.
 #[derive(Debug, Deserialize)]
 pub struct Head<'a> {
+    /// The sequence number.
     pub seq: u64,
+    /// The kind of event.
     #[serde(borrow)]
     pub event: Cow<'a, str>,
 }
@@ -204,7 +206,12 @@ pub enum BadLine {
     Newer(u32),
     /// Lines are missing.
     #[error("event {found} follows event {last}: lines are missing")]
-    Gap { last: u64, found: u64 },
+    Gap {
+        /// The last sequence number before the gap.
+        last: u64,
+        /// The sequence number after the gap.
+        found: u64,
+    },
     /// The line is longer than the limit.
     #[error("longer than {MAX_LINE} bytes")]
     TooLong,
