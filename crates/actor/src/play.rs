@@ -101,7 +101,7 @@ impl Actor {
         for Node { step, at } in &block.steps {
             self.step(step).map_err(|ended| match ended {
                 Ended::Failed { at: None, what } => Ended::Failed { at: Some(*at), what },
-                other => other,
+                other @ (Ended::Exit(_) | Ended::Failed { .. }) => other,
             })?;
         }
         Ok(())

@@ -303,7 +303,38 @@ mod tests {
     fn ranges_include_their_end() {
         let range = |source: &str| match step(source) {
             Step::On(range, _) => range,
-            other => panic!("{other:?}"),
+            other @ (Step::Print { .. }
+            | Step::SayPrompt
+            | Step::ReadPrompt
+            | Step::Env(_)
+            | Step::Cwd
+            | Step::Argv
+            | Step::Flood { .. }
+            | Step::Close(_)
+            | Step::Write { .. }
+            | Step::Append { .. }
+            | Step::Touch(_)
+            | Step::Remove(_)
+            | Step::Mkdir(_)
+            | Step::Sleep(_)
+            | Step::Hang
+            | Step::Burn(_)
+            | Step::Stop
+            | Step::Exit(_)
+            | Step::Crash(_)
+            | Step::Ignore(_)
+            | Step::Ready(_)
+            | Step::Await(_)
+            | Step::Hold(_)
+            | Step::Start(..)
+            | Step::Wait
+            | Step::Rabbit(_)
+            | Step::Repeat(..)
+            | Step::Forever(_)
+            | Step::Once(..)
+            | Step::Counter(_)
+            | Step::IfPrompt(..)
+            | Step::Claude(_)) => panic!("{other:?}"),
         };
         assert_eq!(range("on 3 { }"), 3..=3);
         assert_eq!(range("on 3.. { }"), 3..=u64::MAX);

@@ -172,7 +172,25 @@ mod tests {
         reader.read(line.as_bytes(), &mut signs);
         signs.into_iter().find_map(|sign| match sign {
             Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd }),
-            _ => None,
+            Sign::SessionId { .. }
+            | Sign::Message
+            | Sign::Text
+            | Sign::ToolStarted(_)
+            | Sign::ToolEnded { .. }
+            | Sign::SubagentStarted { .. }
+            | Sign::SubagentProgress { .. }
+            | Sign::SubagentEnded { .. }
+            | Sign::Retrying { .. }
+            | Sign::Error { .. }
+            | Sign::Limit(_)
+            | Sign::AuthFailed { .. }
+            | Sign::NeedsHuman { .. }
+            | Sign::BackgroundWork { .. }
+            | Sign::Result(_)
+            | Sign::Repeated
+            | Sign::Keepalive
+            | Sign::Unknown
+            | Sign::Drift => None,
         })
     }
 

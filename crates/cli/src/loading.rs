@@ -226,6 +226,7 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
 const PATH_IS: &str =
     "PATH is a directory with a RALPH.md or a graph.yaml, .yml, .toml or .json, or such a file";
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn cannot_read(path: &Path, error: &std::io::Error) -> CliError {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {

@@ -32,6 +32,7 @@ struct NodeIterations {
 
 impl SnapshotIndex {
     /// Reads the snapshots of a run from its record.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn of(found: &FoundRun) -> Result<SnapshotIndex, CliError> {
         let record = found.record()?;
         let mut started = None;

@@ -33,7 +33,7 @@ fn list<'n>(ctx: &mut Ctx<'_, '_>, node: &'n Node, what: &str, max: usize) -> Op
             None
         }
         Value::List(items) => Some(items),
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Map(_) => {
             ctx.must_be(node, what);
             None
         }
@@ -98,7 +98,9 @@ fn get<'e>(fields: &'e [Entry], name: &str) -> Option<&'e Node> {
 fn name_span(item: &Node) -> &Span {
     match &item.value {
         Value::Map(fields) => get(fields, "name").map_or(&item.span, |name| &name.span),
-        _ => &item.span,
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
+            &item.span
+        }
     }
 }
 

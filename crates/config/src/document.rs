@@ -60,7 +60,12 @@ impl Node {
     pub fn text(&self) -> Option<&str> {
         match &self.value {
             Value::Text(text) => Some(text),
-            _ => None,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Int(_)
+            | Value::Float(_)
+            | Value::List(_)
+            | Value::Map(_) => None,
         }
     }
 }

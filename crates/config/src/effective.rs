@@ -21,7 +21,24 @@ impl Layers<'_> {
     pub fn words(&self, path: &str) -> Option<Vec<String>> {
         match self.value(path)? {
             Parsed::Words(words) => Some(words.clone()),
-            _ => None,
+            Parsed::Reader(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Text(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Count(_)
+            | Parsed::Number(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         }
     }
 
@@ -45,7 +62,24 @@ impl Layers<'_> {
     pub fn reader(&self) -> Option<ReaderName> {
         match self.value("reader")? {
             Parsed::Reader(reader) => Some(*reader),
-            _ => None,
+            Parsed::Words(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Text(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Count(_)
+            | Parsed::Number(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         }
     }
 
@@ -61,7 +95,24 @@ impl Layers<'_> {
     pub fn text(&self, path: &str) -> Option<String> {
         match self.value(path)? {
             Parsed::Text(text) => Some(text.clone()),
-            _ => None,
+            Parsed::Words(_)
+            | Parsed::Reader(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Count(_)
+            | Parsed::Number(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         }
     }
 
@@ -106,7 +157,24 @@ impl Layers<'_> {
     fn number(&self, path: &str) -> Option<f64> {
         match self.value(path)? {
             Parsed::Number(number) => Some(*number),
-            _ => None,
+            Parsed::Words(_)
+            | Parsed::Reader(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Text(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Count(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         }
     }
 
@@ -119,7 +187,24 @@ impl Layers<'_> {
     pub fn count(&self, path: &str) -> Option<u64> {
         match self.value(path)? {
             Parsed::Count(count) => *count,
-            _ => None,
+            Parsed::Words(_)
+            | Parsed::Reader(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Text(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Number(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         }
     }
 }

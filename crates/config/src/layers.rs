@@ -157,7 +157,7 @@ impl<'l, 's> Layer<'l, 's> {
         match &tree.value {
             Value::Null => {}
             Value::Map(entries) => self.block("", entries),
-            _ => {
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
                 let diagnostic =
                     self.diagnostics.error(self.source, tree.span.clone(), "the settings must be a mapping");
                 diagnostic.label(format!("this is {}", tree.kind())).help("write `key: value` lines");
@@ -205,7 +205,7 @@ impl<'l, 's> Layer<'l, 's> {
                 self.layers.clear_idle();
                 self.layers.idle = Some(Idle::Off(self.origin(&entry.value.span)));
             }
-            _ => {
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
                 let mut ctx = Ctx { source: self.source, path, diagnostics: self.diagnostics };
                 let known = keys::names_in(path).join("`, `");
                 ctx.must_be(&entry.value, "a mapping").help(format!("its keys are `{known}`"));

@@ -96,7 +96,24 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
         None => None,
         Some(reader) => match parse(&mut ctx.of("reader"), reader, Kind::Reader)? {
             Parsed::Reader(reader) => Some(reader),
-            _ => None,
+            Parsed::Words(_)
+            | Parsed::Profile(_)
+            | Parsed::Strategy(_)
+            | Parsed::Commands(_)
+            | Parsed::Texts(_)
+            | Parsed::Flag(_)
+            | Parsed::Text(_)
+            | Parsed::Dur(_)
+            | Parsed::Limit(_)
+            | Parsed::Count(_)
+            | Parsed::Number(_)
+            | Parsed::StopAfter(_)
+            | Parsed::Ttl(_)
+            | Parsed::Mcp(_)
+            | Parsed::Agents(_)
+            | Parsed::NotifyOn(_)
+            | Parsed::Webhook(_)
+            | Parsed::Off => None,
         },
     };
     match get("agent") {

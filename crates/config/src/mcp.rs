@@ -40,7 +40,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
             Value::Bool(_) | Value::Text(_) => {
                 flag(ctx, node).map(|enabled| McpPolicy { enabled, servers: Vec::new() })
             }
-            _ => {
+            Value::Null | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
                 ctx.must_be(node, "true, false, or a mapping with `servers`");
                 None
             }
@@ -165,7 +165,13 @@ fn headers(
     }
     let entries = match &node.value {
         Value::Map(entries) if entries.len() <= MAX_MCP_HEADERS => entries,
-        _ => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Map(_) => {
             let message = format!(
                 "`mcp.servers.{server}.headers` must be a mapping of at most {MAX_MCP_HEADERS} headers"
             );
@@ -212,7 +218,9 @@ fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
                 return None;
             }
         },
-        _ => Vec::new(),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
+            Vec::new()
+        }
     };
     if read.is_empty() {
         ctx.error(&node.span, "a server's `command` must be a list of words");
@@ -224,7 +232,13 @@ fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
 fn tools(ctx: &mut Ctx<'_, '_>, server: &str, node: &Node) -> Option<Vec<(String, Dur)>> {
     let entries = match &node.value {
         Value::Map(entries) if entries.len() <= MAX_MCP_TOOLS => entries,
-        _ => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Map(_) => {
             let message =
                 format!("`mcp.servers.{server}.tools` must be a mapping of at most {MAX_MCP_TOOLS} tools");
             ctx.error(&node.span, message);
@@ -252,7 +266,13 @@ fn tool(ctx: &mut Ctx<'_, '_>, server: &str, entry: &Entry) -> Option<(String, D
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u32> {
     match &node.value {
         Value::Int(n) if (1..=1_000).contains(n) => u32::try_from(*n).ok(),
-        _ => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Map(_) => {
             ctx.error(&node.span, "`restart_after` must be a whole number from 1 to 1000");
             None
         }

@@ -114,7 +114,7 @@ fn one_of<T: Copy>(
 ) -> Option<T> {
     let given = match &node.value {
         Value::Text(given) => given.trim(),
-        _ => "",
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => "",
     };
     if let Some(found) = all.iter().find(|choice| name(**choice) == given) {
         return Some(*found);
@@ -148,7 +148,7 @@ pub fn flag(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<bool> {
             "no" | "off" => return Some(false),
             _ => {}
         },
-        _ => {}
+        Value::Null | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {}
     }
     let message = format!("`{}` must be true or false", ctx.path);
     ctx.error(&node.span, message);
@@ -169,7 +169,7 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
             None
         }
         Value::Text(text) => Some(text.clone()),
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
             let quoted = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
             let diagnostic = ctx.must_be(node, "text");
             if quoted {
@@ -183,7 +183,7 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
 fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     match &node.value {
         Value::Text(_) | Value::List(_) => lists::items(ctx, node, "a list of texts", MAX_TEXTS, text),
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Map(_) => {
             ctx.must_be(node, "a list of texts");
             None
         }
@@ -212,7 +212,7 @@ pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
         Value::Int(n) => Dur::from_secs_f64(*n as f64),
         Value::Float(n) => Dur::from_secs_f64(*n),
         Value::Text(text) => text.parse(),
-        _ => Err(DurError::NotADuration),
+        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => Err(DurError::NotADuration),
     };
     match read {
         Ok(dur) => Some(dur),
@@ -251,7 +251,9 @@ fn limit(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Limit> {
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
     let whole = match &node.value {
         Value::Int(n) => u64::try_from(*n).ok(),
-        _ => None,
+        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            None
+        }
     };
     // A count of more than 32 bits is a mistake. Every counter is at least that wide.
     match whole {
@@ -268,7 +270,13 @@ fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
 fn up_to(ctx: &mut Ctx<'_, '_>, node: &Node, max: u32) -> Option<u64> {
     match &node.value {
         Value::Int(n) if (0..=i128::from(max)).contains(n) => u64::try_from(*n).ok(),
-        _ => {
+        Value::Null
+        | Value::Bool(_)
+        | Value::Int(_)
+        | Value::Float(_)
+        | Value::Text(_)
+        | Value::List(_)
+        | Value::Map(_) => {
             let message = format!("`{}` must be a whole number from 0 to {max}", ctx.path);
             ctx.error(&node.span, message);
             None
@@ -280,7 +288,7 @@ fn number(ctx: &mut Ctx<'_, '_>, node: &Node, least: f64) -> Option<f64> {
     let number = match &node.value {
         Value::Int(n) => *n as f64,
         Value::Float(n) => *n,
-        _ => f64::NAN,
+        Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => f64::NAN,
     };
     if number.is_finite() && number >= least {
         return Some(number);
@@ -307,7 +315,7 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
             read.into_iter().collect::<Option<Vec<_>>>().map(StopAfter::PerReason)
         }
         Value::Int(_) => small_count(ctx, node).map(StopAfter::Count),
-        _ => {
+        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
             ctx.must_be(node, "a number, a mapping from reason to number, or `off`");
             None
         }
@@ -318,7 +326,9 @@ fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>
     let mut one = |node: &Node| one_of(ctx, node, NotificationKind::ALL, NotificationKind::as_str);
     let mut kinds = match &node.value {
         Value::List(items) => all(items, one)?,
-        _ => vec![one(node)?],
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Map(_) => {
+            vec![one(node)?]
+        }
     };
     let mut seen = Vec::new();
     kinds.retain(|kind| {

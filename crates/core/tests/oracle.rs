@@ -1,6 +1,8 @@
 //! Compares the watchdog with an oracle that was written from its description alone: on every short history on a coarse
 //! time grid, then on long random ones. At every tick, and a millisecond before it, both must give the same verdict.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 mod histories;
 mod naive;
 

@@ -1,6 +1,8 @@
 //! The driver with real processes and several nodes. The settings have the form they have in the record, and the
 //! agents are shells.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 use std::fs::File;
 use std::io::Write;
 use std::os::unix::process::CommandExt;

@@ -4,6 +4,8 @@
 //! The test process is a child subreaper. A process that escapes a keeper becomes its child, is found by `waitpid`
 //! after the test, fails the test, and is killed. Every misbehaving role also exits by itself after a while, so that
 //! even a killed test run leaves no process behind.
+
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 #![allow(dead_code)]
 
 use std::io::{Read, Write};

@@ -3,6 +3,8 @@
 //! Each test proves this with the stderr of the job: every descendant inherits it, so its end of file shows that the
 //! last of them is gone.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};

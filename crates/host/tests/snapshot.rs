@@ -1,5 +1,7 @@
 //! Snapshots of real repositories: they are complete, they change nothing visible, and no program of the user runs.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;

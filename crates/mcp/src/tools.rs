@@ -104,6 +104,7 @@ impl Tool {
     }
 
     /// Returns the JSON Schema of the arguments.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
     pub fn schema(self) -> Map<String, Value> {
         let text = |doc: &str| json!({"type": "string", "description": doc});
         let number = |doc: &str| json!({"type": "integer", "minimum": 0, "description": doc});
@@ -225,6 +226,7 @@ fn read<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn no_arguments(value: Value) -> Result<(), String> {
     match value {
         Value::Object(fields) if fields.is_empty() => Ok(()),

@@ -169,6 +169,7 @@ impl World {
     }
 
     /// Returns the lengths of the waits.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn waits(&self) -> Vec<u64> {
         let wait = |r: &Recorded| match &r.event {
             Event::WaitStarted { delay_s: Some(delay), .. } => Some(delay.as_millis()),

@@ -125,6 +125,7 @@ fn at_level(events: &[Recorded], level: &Level) -> Thinned {
 }
 
 /// Returns the observation if the event counts as progress at this level.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
 fn progress(recorded: &Recorded, level: &Level) -> Option<(NodeName, Iteration, Observation)> {
     level.step?;
     match &recorded.event {

@@ -129,7 +129,25 @@ impl Tasks {
             .iter()
             .filter_map(|sign| match sign {
                 Sign::ToolEnded { id, .. } => Some(id.clone()),
-                _ => None,
+                Sign::SessionId { .. }
+                | Sign::Message
+                | Sign::Text
+                | Sign::ToolStarted(_)
+                | Sign::SubagentStarted { .. }
+                | Sign::SubagentProgress { .. }
+                | Sign::SubagentEnded { .. }
+                | Sign::Retrying { .. }
+                | Sign::Error { .. }
+                | Sign::Limit(_)
+                | Sign::AuthFailed { .. }
+                | Sign::NeedsHuman { .. }
+                | Sign::BackgroundWork { .. }
+                | Sign::Usage { .. }
+                | Sign::Result(_)
+                | Sign::Repeated
+                | Sign::Keepalive
+                | Sign::Unknown
+                | Sign::Drift => None,
             })
             .filter(|id| self.agents.iter().any(|agent| agent.by_call && agent.id == *id))
             .collect();

@@ -168,7 +168,25 @@ impl Claude {
                         ended.extend(Some(self.open.remove(at)).filter(|call| call.at_work));
                     }
                 }
-                _ => {}
+                Sign::SessionId { .. }
+                | Sign::Message
+                | Sign::Text
+                | Sign::ToolStarted(_)
+                | Sign::SubagentStarted { .. }
+                | Sign::SubagentProgress { .. }
+                | Sign::SubagentEnded { .. }
+                | Sign::Retrying { .. }
+                | Sign::Error { .. }
+                | Sign::Limit(_)
+                | Sign::AuthFailed { .. }
+                | Sign::NeedsHuman { .. }
+                | Sign::BackgroundWork { .. }
+                | Sign::Usage { .. }
+                | Sign::Result(_)
+                | Sign::Repeated
+                | Sign::Keepalive
+                | Sign::Unknown
+                | Sign::Drift => {}
             }
         }
         signs.extend(ended.into_iter().map(|call| Sign::SubagentEnded { id: call.id }));

@@ -27,7 +27,18 @@ fn words(format: Format, records: &[Value]) -> Vec<String> {
         Sign::SubagentStarted { id } => format!("sub {id}"),
         Sign::SubagentProgress { id } => format!("work {id}"),
         Sign::SubagentEnded { id } => format!("over {id}"),
-        other => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),
+        other @ (Sign::SessionId { .. }
+        | Sign::Retrying { .. }
+        | Sign::Error { .. }
+        | Sign::Limit(_)
+        | Sign::AuthFailed { .. }
+        | Sign::NeedsHuman { .. }
+        | Sign::BackgroundWork { .. }
+        | Sign::Usage { .. }
+        | Sign::Result(_)
+        | Sign::Repeated
+        | Sign::Unknown
+        | Sign::Drift) => format!("{other:?}").split([' ', '(']).next().unwrap_or_default().to_owned(),
     };
     read(format, records)
         .iter()
@@ -331,7 +342,25 @@ fn a_codex_command_stays_in_flight_until_its_process_ends() {
 fn codex_results_are_compared_without_their_times() {
     let result = |text: &str| match &read(Format::Codex, &[output("c", json!(text))])[0].1[0] {
         Sign::ToolEnded { ok, result, .. } => (*ok, *result),
-        other => panic!("{other:?}"),
+        other @ (Sign::SessionId { .. }
+        | Sign::Message
+        | Sign::Text
+        | Sign::ToolStarted(_)
+        | Sign::SubagentStarted { .. }
+        | Sign::SubagentProgress { .. }
+        | Sign::SubagentEnded { .. }
+        | Sign::Retrying { .. }
+        | Sign::Error { .. }
+        | Sign::Limit(_)
+        | Sign::AuthFailed { .. }
+        | Sign::NeedsHuman { .. }
+        | Sign::BackgroundWork { .. }
+        | Sign::Usage { .. }
+        | Sign::Result(_)
+        | Sign::Repeated
+        | Sign::Keepalive
+        | Sign::Unknown
+        | Sign::Drift) => panic!("{other:?}"),
     };
     let of = |time: &str, code: i32, body: &str| {
         format!("Exit code: {code}\nWall time: {time} seconds\nOutput:\n{body}")

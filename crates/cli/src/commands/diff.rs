@@ -61,6 +61,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if terminal { shown(git) } else { copied(git) }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn cannot(error: &std::io::Error) -> CliError {
     match error.kind() {
         ErrorKind::NotFound => CliError::with_help("cannot find git", "install git, or add it to PATH"),

@@ -51,7 +51,7 @@ impl Agent {
             Agent::Sh => {
                 "sh -c \"echo 'The prompt was:'; cat; echo; echo '<!-- ralph:state idle reason=no_pending_tasks -->'\""
             }
-            real => real.program(),
+            real @ (Agent::Claude | Agent::Codex | Agent::Opencode | Agent::Gemini) => real.program(),
         }
     }
 
@@ -61,7 +61,7 @@ impl Agent {
                 "# A placeholder. Replace it with claude, codex, opencode, gemini, or any command that reads its prompt\n\
                  # from stdin."
             }
-            _ => {
+            Agent::Claude | Agent::Codex | Agent::Opencode | Agent::Gemini => {
                 "# The name alone runs the agent unattended, without permission prompts. Use it where that is acceptable,\n\
                  # or write out the full command line. The agent reads the prompt from stdin."
             }
@@ -101,6 +101,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn refuse(path: &Path, error: &std::io::Error) -> CliError {
     match error.kind() {
         ErrorKind::AlreadyExists => CliError::with_help(

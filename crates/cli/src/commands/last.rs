@@ -101,7 +101,11 @@ fn tone(end: &RunEnded) -> Tone {
 fn waiting(status: &Status) -> String {
     let until = status.nodes.iter().find_map(|node| match &node.doing {
         DoingStatus::Waiting { until: Some(until), why, .. } => Some((until.to_string(), *why)),
-        _ => None,
+        DoingStatus::Nothing
+        | DoingStatus::Preparing
+        | DoingStatus::Checking
+        | DoingStatus::Working { .. }
+        | DoingStatus::Waiting { .. } => None,
     });
     match until {
         Some((until, why)) => {

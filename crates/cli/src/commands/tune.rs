@@ -120,6 +120,7 @@ impl Journals {
     }
 
     /// Returns the limit in force in the first node of the newest run.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn current_limit(&self, key: Key) -> Limit {
         let started = self.journals.iter().flatten().find_map(|recorded| match &recorded.event {
             Event::RunStarted(run) => run.settings.nodes.first(),

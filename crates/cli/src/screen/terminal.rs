@@ -110,7 +110,13 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
                         node.idle_streak.reason
                     )
                 }
-                other => words::wait(*other).to_owned(),
+                other @ (WaitWhy::Paused
+                | WaitWhy::RateLimit
+                | WaitWhy::Error
+                | WaitWhy::Recovery
+                | WaitWhy::Backoff
+                | WaitWhy::Delay
+                | WaitWhy::Asleep) => words::wait(*other).to_owned(),
             };
             Some(format!("  {left} left ({why}): Ctrl-C skips the wait, twice stops the run"))
         }

@@ -310,7 +310,16 @@ impl Top {
             Key::Escape | Key::Char('q') if self.page.take().is_some() => Vec::new(),
             Key::Escape => Vec::new(),
             Key::Char('q') => vec![Act::Quit],
-            key => self.move_by(key),
+            key @ (Key::Up
+            | Key::Down
+            | Key::Left
+            | Key::Right
+            | Key::PageUp
+            | Key::PageDown
+            | Key::Home
+            | Key::End
+            | Key::Enter
+            | Key::Char(_)) => self.move_by(key),
         }
     }
 
@@ -319,7 +328,19 @@ impl Top {
         match key {
             Key::Interrupt => vec![Act::Quit],
             Key::Char('y' | 'Y') => self.send(run, Order::Stop),
-            _ => {
+            Key::Up
+            | Key::Down
+            | Key::Left
+            | Key::Right
+            | Key::PageUp
+            | Key::PageDown
+            | Key::Home
+            | Key::End
+            | Key::Enter
+            | Key::Escape
+            | Key::Char(_)
+            | Key::Redraw
+            | Key::Suspend => {
                 self.said = Some((Tone::Quiet, "not stopped".to_owned()));
                 Vec::new()
             }
@@ -340,7 +361,7 @@ impl Top {
             Key::Home | Key::Char('g') => 0,
             Key::End | Key::Char('G') => last,
             Key::Enter | Key::Right | Key::Char('l') => return self.open(),
-            _ => here,
+            Key::Left | Key::Escape | Key::Char(_) | Key::Interrupt | Key::Redraw | Key::Suspend => here,
         };
         self.selected = self.rows.get(to).map(|row| row.run.clone());
         Vec::new()

@@ -112,7 +112,9 @@ impl Page {
             Key::Char('-') => self.zoom(true, now),
             Key::Char('0') => self.window = Window::ALL,
             Key::Char('f') => self.follow(now),
-            _ => return false,
+            Key::Enter | Key::Escape | Key::Char(_) | Key::Interrupt | Key::Redraw | Key::Suspend => {
+                return false;
+            }
         }
         true
     }

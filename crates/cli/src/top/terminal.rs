@@ -147,6 +147,7 @@ impl Backend for Tty {
 }
 
 /// Returns the escape sequence for a style. It supports only the styles that `draw` uses.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn sgr(color: Color, modifier: Modifier) -> String {
     let mut codes = vec!["0"];
     if modifier.contains(Modifier::BOLD) {

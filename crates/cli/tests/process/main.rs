@@ -1,6 +1,8 @@
 //! dogwatch as its users run it: a process with a command line, signals, files and hostile agents. Every test checks
 //! that no process is left.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 #[path = "../kit/mod.rs"]
 mod kit;
 

@@ -1,5 +1,7 @@
 //! `dogwatch replay` from the command line.
 
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 mod journals;
 mod recordings;
 mod timelines;

@@ -103,7 +103,7 @@ fn apply_top_level<'t, 's>(
         Value::List(_) => return Some(tree),
         Value::Map(entries) => entries.as_slice(),
         Value::Null => &[],
-        _ => {
+        Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
             let diagnostic =
                 diagnostics.error(source, tree.span.clone(), "a graph must be a mapping with `nodes`");
             diagnostic.label(format!("this is {}", tree.kind()));

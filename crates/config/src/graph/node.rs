@@ -49,7 +49,7 @@ impl<'s> Nodes<'_, 's> {
         let count = match &nodes.value {
             Value::List(items) => items.len(),
             Value::Map(entries) => entries.len(),
-            _ => {
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
                 let mut ctx = Ctx { source: self.source, path: "nodes", diagnostics: self.diagnostics };
                 ctx.must_be(nodes, "a list of nodes, or a mapping from id to node");
                 return Vec::new();
@@ -68,7 +68,7 @@ impl<'s> Nodes<'_, 's> {
         match &nodes.value {
             Value::List(items) => items.iter().filter_map(|item| self.listed(item)).collect(),
             Value::Map(entries) => entries.iter().filter_map(|entry| self.mapped(entry)).collect(),
-            _ => Vec::new(),
+            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => Vec::new(),
         }
     }
 
@@ -83,7 +83,12 @@ impl<'s> Nodes<'_, 's> {
         let id = match &named.value.value {
             // `id: 7` is unambiguous. `1.10` is not, because YAML reads it as 1.1.
             Value::Int(n) => n.to_string(),
-            _ => text(&mut self.ctx(&named.key), &named.value)?,
+            Value::Null
+            | Value::Bool(_)
+            | Value::Float(_)
+            | Value::Text(_)
+            | Value::List(_)
+            | Value::Map(_) => text(&mut self.ctx(&named.key), &named.value)?,
         };
         self.draft(id, named.value.span.clone(), fields)
     }
@@ -165,7 +170,12 @@ impl<'s> Nodes<'_, 's> {
         lists::items(&mut self.ctx("depends_on"), node, "a list of ids", MAX_NODES, |ctx, item| {
             let id = match &item.value {
                 Value::Int(n) => n.to_string(),
-                _ => text(ctx, item)?,
+                Value::Null
+                | Value::Bool(_)
+                | Value::Float(_)
+                | Value::Text(_)
+                | Value::List(_)
+                | Value::Map(_) => text(ctx, item)?,
             };
             Some((id, item.span.clone()))
         })

@@ -264,19 +264,17 @@ impl NotificationQueue {
 
     /// Applies an event, with the deliveries that it causes.
     pub(crate) fn apply(&mut self, event: &Event, fresh: Vec<Delivery>) {
-        match event {
-            Event::Notified { key, how, .. } => {
-                self.pending.retain(|d| d.notification.key != *key || d.how != *how);
-                if self.delivered.len() == MAX_DELIVERED_KEYS {
-                    self.delivered.pop_front();
-                }
-                self.delivered.push_back((key.clone(), *how));
+        if let Event::Notified { key, how, .. } = event {
+            self.pending.retain(|d| d.notification.key != *key || d.how != *how);
+            if self.delivered.len() == MAX_DELIVERED_KEYS {
+                self.delivered.pop_front();
             }
-            Event::RunEnded(_) => self.ends += 1,
-            _ => {
-                let room = MAX_PENDING_NOTIFICATIONS.saturating_sub(self.pending.len());
-                self.pending.extend(fresh.into_iter().take(room));
-            }
+            self.delivered.push_back((key.clone(), *how));
+        } else if let Event::RunEnded(_) = event {
+            self.ends += 1;
+        } else {
+            let room = MAX_PENDING_NOTIFICATIONS.saturating_sub(self.pending.len());
+            self.pending.extend(fresh.into_iter().take(room));
         }
     }
 }
@@ -311,7 +309,53 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
             let notification = notification(view, NotificationKind::RateLimited, recorded.at, &about);
             notification.map(|n| Notification { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
         }
-        _ => None,
+        Event::RunStarted(_)
+        | Event::RunResumed(_)
+        | Event::NodeTransition { .. }
+        | Event::IterationStarted { .. }
+        | Event::CommandFinished(_)
+        | Event::PromptAssembled { .. }
+        | Event::SessionStarted { .. }
+        | Event::Observed { .. }
+        | Event::Fact { .. }
+        | Event::NeedsHumanEnded { .. }
+        | Event::AgentRetrying { .. }
+        | Event::AgentDrifted { .. }
+        | Event::Used { .. }
+        | Event::DayUsed(_)
+        | Event::WatchdogContinue { .. }
+        | Event::Suspended { .. }
+        | Event::MarkerSeen { .. }
+        | Event::SessionSignalled { .. }
+        | Event::AgentReported { .. }
+        | Event::SessionEnded(_)
+        | Event::SnapshotTaken { .. }
+        | Event::WorktreeReady { .. }
+        | Event::ChecksPinned { .. }
+        | Event::ChecksStarted { .. }
+        | Event::CheckTampered { .. }
+        | Event::NodeAttempt(_)
+        | Event::IterationCompleted(_)
+        | Event::IterationIdle { .. }
+        | Event::IterationFailed(_)
+        | Event::IterationTimedOut(_)
+        | Event::IterationRateLimited { .. }
+        | Event::IterationAuthFailed(_)
+        | Event::IterationInterrupted { .. }
+        | Event::RecoveryPlanned(_)
+        | Event::PartialKept { .. }
+        | Event::WaitStarted { .. }
+        | Event::WaitEnded { .. }
+        | Event::RunSlept { .. }
+        | Event::WakeRemembered { .. }
+        | Event::Paused { .. }
+        | Event::Unpaused { .. }
+        | Event::MessageReceived { .. }
+        | Event::Notice { .. }
+        | Event::Trouble { .. }
+        | Event::Notified { .. }
+        | Event::RunEnded(_)
+        | Event::Unknown => None,
     };
     deliveries(view, notification)
 }
@@ -324,7 +368,20 @@ fn said(event: &Event) -> String {
 pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
     let verified = match end.outcome {
         Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (not verified)",
-        _ => "",
+        Outcome::Clean
+        | Outcome::CleanWithFlake
+        | Outcome::Partial
+        | Outcome::Stuck
+        | Outcome::Catastrophic
+        | Outcome::Idle
+        | Outcome::Stopped
+        | Outcome::StoppedOnError
+        | Outcome::Interrupted
+        | Outcome::ErrorLimit
+        | Outcome::AuthFailed
+        | Outcome::BudgetExceeded
+        | Outcome::Ceiling
+        | Outcome::RecordLost => "",
     };
     let about = format!("the run ended: {}{verified}: {}", end.outcome, end.reason);
     let notification = notification(view, NotificationKind::Ended, at, &about);

@@ -156,7 +156,41 @@ impl Run {
         let heard = match input {
             Input::TimePassed => Some(now.awake),
             Input::OutputDrained { upto } => Some(upto),
-            _ => None,
+            Input::Began
+            | Input::JobStarted { .. }
+            | Input::JobSent { .. }
+            | Input::JobUnstarted { .. }
+            | Input::KeeperSeen { .. }
+            | Input::JobRefused { .. }
+            | Input::JobExited { .. }
+            | Input::PipesClosed { .. }
+            | Input::JobEnded { .. }
+            | Input::TreeUnkillable { .. }
+            | Input::PromptAssembled { .. }
+            | Input::PinsHashed { .. }
+            | Input::Observed { .. }
+            | Input::Noted { .. }
+            | Input::HealthIssueFound { .. }
+            | Input::Reported { .. }
+            | Input::Used { .. }
+            | Input::DayUsed(_)
+            | Input::ResultSeen { .. }
+            | Input::Suspended { .. }
+            | Input::Interrupted
+            | Input::EndAsked(_)
+            | Input::StopAsked
+            | Input::StopAccepted
+            | Input::WakeAsked(_)
+            | Input::PauseAsked
+            | Input::UnpauseAsked
+            | Input::MessageReceived { .. }
+            | Input::ContextKept { .. }
+            | Input::Notified { .. }
+            | Input::Noticed { .. }
+            | Input::TroubleMet { .. }
+            | Input::RecordFailed { .. }
+            | Input::RecordRecovered
+            | Input::RecordLost { .. } => None,
         };
         if !self.finished {
             match self.pending_end {
@@ -364,7 +398,12 @@ impl Run {
         match cause {
             Cause::Next if node.recovery.due.is_some() => Cause::Recovery,
             Cause::Next if node.attempts.just_failed => Cause::CheckFailed,
-            other => other,
+            other @ (Cause::First
+            | Cause::Next
+            | Cause::Wake
+            | Cause::CheckFailed
+            | Cause::Recovery
+            | Cause::Resumed) => other,
         }
     }
 

@@ -226,7 +226,12 @@ impl Run {
     pub(super) fn limit_delay(&self, ix: NodeIx, ending: &Ending) -> Dur {
         let resets_at = match ending {
             Ending::RateLimited { resets_at, .. } => *resets_at,
-            _ => None,
+            Ending::Completed
+            | Ending::Idle { .. }
+            | Ending::Failed
+            | Ending::TimedOut
+            | Ending::AuthFailed
+            | Ending::Interrupted { .. } => None,
         };
         let delay = match resets_at {
             Some(at) => {

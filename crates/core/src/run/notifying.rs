@@ -41,7 +41,35 @@ impl Run {
             Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
             Input::RecordFailed { detail } => self.record_failed(detail),
             Input::RecordRecovered => self.record_recovered(),
-            _ => {}
+            Input::Began
+            | Input::TimePassed
+            | Input::OutputDrained { .. }
+            | Input::JobStarted { .. }
+            | Input::JobSent { .. }
+            | Input::JobUnstarted { .. }
+            | Input::KeeperSeen { .. }
+            | Input::JobRefused { .. }
+            | Input::JobExited { .. }
+            | Input::PipesClosed { .. }
+            | Input::JobEnded { .. }
+            | Input::TreeUnkillable { .. }
+            | Input::PromptAssembled { .. }
+            | Input::PinsHashed { .. }
+            | Input::Observed { .. }
+            | Input::Noted { .. }
+            | Input::HealthIssueFound { .. }
+            | Input::Reported { .. }
+            | Input::Used { .. }
+            | Input::DayUsed(_)
+            | Input::ResultSeen { .. }
+            | Input::Suspended { .. }
+            | Input::StopAsked
+            | Input::StopAccepted
+            | Input::WakeAsked(_)
+            | Input::PauseAsked
+            | Input::UnpauseAsked
+            | Input::MessageReceived { .. }
+            | Input::ContextKept { .. } => {}
         }
     }
 

@@ -69,7 +69,11 @@ impl Run {
         let Some(scheduler) = &mut self.scheduler else { return };
         let (below, to, reason) = match state {
             NodeState::Done => (scheduler.done(ix), NodeState::Ready, None),
-            _ => {
+            NodeState::Pending
+            | NodeState::Ready
+            | NodeState::Running
+            | NodeState::Failed
+            | NodeState::Blocked => {
                 let why = format!("ancestor_failed:{}", self.cx.name(ix));
                 (scheduler.failed(ix), NodeState::Blocked, Some(why))
             }

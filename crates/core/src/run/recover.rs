@@ -99,7 +99,12 @@ impl Run {
                 }
                 _ if !self.recovers(ix) => None,
                 StopReason::ErrorLoop | StopReason::Repetition => Some(Class::ErrorLoop),
-                _ => Some(Class::Stuck),
+                StopReason::SessionCeilingExceeded
+                | StopReason::ChildrenPersistTooLong
+                | StopReason::ToolCeilingExceeded
+                | StopReason::NoOutputAtStart
+                | StopReason::NoOutputDeadline
+                | StopReason::HumanDeadlineExceeded => Some(Class::Stuck),
             },
             Ending::Failed if self.never_started(ix) => Some(Class::MissingProgram),
             Ending::Failed => Some(Class::Crash),

@@ -73,7 +73,16 @@ impl Watching {
                 let until = cx.settings(ix).watchdog.human.duration().map(|limit| cx.now.wall.plus(limit));
                 Event::NeedsHuman { node, iteration, what, until }
             }
-            fact => Event::Fact { node, iteration, fact },
+            fact @ (Fact::Printed
+            | Fact::Repeated
+            | Fact::Observed(_)
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::Suspended { .. }) => Event::Fact { node, iteration, fact },
         });
         self.record_answered(cx, ix);
         self.judge(cx, ix, tree);

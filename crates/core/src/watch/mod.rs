@@ -177,7 +177,16 @@ impl Watch {
         self.add_up_waiting(match fact {
             // The record arrives late; the work started with its first piece.
             Fact::Observed(seen) => at.min(self.inner(seen.first_ms)),
-            _ => at,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => at,
         });
         match fact {
             Fact::Printed => self.spoke = true,

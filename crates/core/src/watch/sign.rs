@@ -131,7 +131,19 @@ impl Sign {
             Sign::SubagentEnded { id } => Fact::SubagentEnded { id },
             Sign::Repeated => Fact::Repeated,
             Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(&text, MAX_ASKED) },
-            _ => return None,
+            Sign::SessionId { .. }
+            | Sign::Message
+            | Sign::Text
+            | Sign::SubagentProgress { .. }
+            | Sign::Retrying { .. }
+            | Sign::Limit(_)
+            | Sign::AuthFailed { .. }
+            | Sign::BackgroundWork { .. }
+            | Sign::Usage { .. }
+            | Sign::Result(_)
+            | Sign::Keepalive
+            | Sign::Unknown
+            | Sign::Drift => return None,
         })
     }
 
@@ -142,7 +154,24 @@ impl Sign {
             Sign::Retrying { status, delay } => {
                 Some(HealthIssue::Retrying { status: *status, delay: *delay })
             }
-            _ => None,
+            Sign::SessionId { .. }
+            | Sign::Message
+            | Sign::Text
+            | Sign::ToolStarted(_)
+            | Sign::ToolEnded { .. }
+            | Sign::SubagentStarted { .. }
+            | Sign::SubagentProgress { .. }
+            | Sign::SubagentEnded { .. }
+            | Sign::Error { .. }
+            | Sign::Limit(_)
+            | Sign::AuthFailed { .. }
+            | Sign::NeedsHuman { .. }
+            | Sign::BackgroundWork { .. }
+            | Sign::Usage { .. }
+            | Sign::Result(_)
+            | Sign::Repeated
+            | Sign::Keepalive
+            | Sign::Unknown => None,
         }
     }
 

@@ -253,7 +253,23 @@ impl<'f> Driver<'f> {
         for decision in self.run.step(clock::now(), input) {
             match decision {
                 Decision::Record(recorded) => self.record.add(*recorded, &mut self.todo),
-                effect => self.effects.push(effect),
+                effect @ (Decision::Start(_)
+                | Decision::AssemblePrompt { .. }
+                | Decision::HashPins { .. }
+                | Decision::KeepLog { .. }
+                | Decision::KeepPartial { .. }
+                | Decision::Sample(_)
+                | Decision::Interrupt(_)
+                | Decision::Terminate(_)
+                | Decision::Kill(_)
+                | Decision::Sweep { .. }
+                | Decision::Nudge(_)
+                | Decision::DropKeeper(_)
+                | Decision::KeepContext(_)
+                | Decision::ReleaseKeepers
+                | Decision::Notify(_)
+                | Decision::RetryRecord
+                | Decision::Finish { .. }) => self.effects.push(effect),
             }
         }
     }
@@ -282,7 +298,23 @@ impl<'f> Driver<'f> {
         for effect in others.into_iter().chain(prompts) {
             match effect {
                 Decision::Start(job) => self.waiting.push_back((job, durable)),
-                effect => self.carry_out(effect),
+                effect @ (Decision::Record(_)
+                | Decision::AssemblePrompt { .. }
+                | Decision::HashPins { .. }
+                | Decision::KeepLog { .. }
+                | Decision::KeepPartial { .. }
+                | Decision::Sample(_)
+                | Decision::Interrupt(_)
+                | Decision::Terminate(_)
+                | Decision::Kill(_)
+                | Decision::Sweep { .. }
+                | Decision::Nudge(_)
+                | Decision::DropKeeper(_)
+                | Decision::KeepContext(_)
+                | Decision::ReleaseKeepers
+                | Decision::Notify(_)
+                | Decision::RetryRecord
+                | Decision::Finish { .. }) => self.carry_out(effect),
             }
         }
         if let Some((job, durable)) = self.waiting.pop_front() {

@@ -90,7 +90,12 @@ fn posted(bytes: &[u8]) -> Vec<Fact> {
     let facts = inbox.take().into_iter().filter_map(|mail| match mail {
         Mail::FromSession { input: Input::Observed { seen, .. }, .. } => Some(Fact::Observed(seen)),
         Mail::FromSession { input: Input::Noted { fact, .. }, .. } => Some(fact),
-        _ => None,
+        Mail::FromSession { .. }
+        | Mail::WorkTreeChanged { .. }
+        | Mail::PipesClosed { .. }
+        | Mail::Input(_)
+        | Mail::AgentRequested { .. }
+        | Mail::ViewAsked(_) => None,
     });
     facts.collect()
 }

@@ -204,7 +204,16 @@ mod tests {
     fn observed(facts: &[Fact]) -> Vec<(u64, u64)> {
         let seen = facts.iter().filter_map(|fact| match fact {
             Fact::Observed(seen) => Some((seen.last_ms.0, seen.count)),
-            _ => None,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => None,
         });
         seen.collect()
     }

@@ -342,7 +342,15 @@ impl Exec {
                 let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
                 Event::NeedsHuman { node, iteration, what, until }
             }
-            fact => Event::Fact { node, iteration, fact },
+            fact @ (Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::Suspended { .. }) => Event::Fact { node, iteration, fact },
         });
         if answered {
             self.add(went_on());

@@ -52,12 +52,30 @@ impl Watching {
             Fact::ToolStarted(_) | Fact::ToolEnded { .. } if !fact.is_heartbeat() => {
                 self.health.retrying = None;
             }
-            _ => {}
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => {}
         }
         match fact {
             // Progress only moves a deadline, so there is nothing to judge.
             Fact::Observed(_) => Follows::default(),
-            _ => self.judge(now),
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => self.judge(now),
         }
     }
 

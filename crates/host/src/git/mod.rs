@@ -207,6 +207,7 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
     fn start(mut command: Command, args: &[&str], until: Option<Instant>) -> Result<Running, GitError> {
         let mut child = command.spawn().map_err(|error| match error.kind() {
             // A missing directory gives the same error.

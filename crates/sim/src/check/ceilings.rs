@@ -10,6 +10,7 @@ use dogwatch_core::time::dur::Dur;
 const SLACK: Dur = Dur::from_secs(90);
 
 /// Asserts that nothing starts after a ceiling and that running jobs end soon after it.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
 pub(super) fn hold(events: &[Recorded], live: &View) {
     let Some(plan) = live.started.as_ref().map(|s| &s.settings) else { return };
     let limits = |name: &NodeName| {

@@ -39,6 +39,7 @@ impl Acts {
     }
 
     /// Updates the acts with a recorded event.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn see(&mut self, recorded: &Recorded) {
         match &recorded.event {
             Event::IterationStarted { .. } => {

@@ -307,7 +307,34 @@ impl RunSummary {
             | Event::Notice { .. }
             | Event::RunEnded(_) => self.row(at, event),
             // The other events show in the entries that follow from them.
-            _ => {}
+            Event::NodeTransition { .. }
+            | Event::IterationCompleted(_)
+            | Event::IterationFailed(_)
+            | Event::IterationTimedOut(_)
+            | Event::IterationRateLimited { .. }
+            | Event::IterationAuthFailed(_)
+            | Event::IterationInterrupted { .. }
+            | Event::CommandFinished(_)
+            | Event::PromptAssembled { .. }
+            | Event::SessionStarted { .. }
+            | Event::Observed { .. }
+            | Event::Fact { .. }
+            | Event::NeedsHuman { .. }
+            | Event::NeedsHumanEnded { .. }
+            | Event::AgentRetrying { .. }
+            | Event::AgentDrifted { .. }
+            | Event::Used { .. }
+            | Event::DayUsed(_)
+            | Event::MarkerSeen { .. }
+            | Event::SessionSignalled { .. }
+            | Event::AgentReported { .. }
+            | Event::WorktreeReady { .. }
+            | Event::ChecksPinned { .. }
+            | Event::ChecksStarted { .. }
+            | Event::RunSlept { .. }
+            | Event::WakeRemembered { .. }
+            | Event::Notified { .. }
+            | Event::Unknown => {}
         }
     }
 

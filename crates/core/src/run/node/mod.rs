@@ -207,7 +207,14 @@ impl Node {
     fn tree_mut(&mut self) -> Option<&mut JobTree> {
         match &mut self.phase {
             Phase::Waiting(wait) => wait.probe_mut(),
-            other => own_tree(other),
+            other @ (Phase::Resting
+            | Phase::PrepJob(_)
+            | Phase::Prompting
+            | Phase::Session(..)
+            | Phase::Keeping(..)
+            | Phase::Arranging(_)
+            | Phase::Pinning(_)
+            | Phase::Checking(_)) => own_tree(other),
         }
     }
 
@@ -333,7 +340,18 @@ impl Node {
                 cx.timers.set(Timer::PrepJob(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
             }
             NodeInput::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
-            other => return Some(other),
+            other @ (NodeInput::Started { .. }
+            | NodeInput::Refused { .. }
+            | NodeInput::Observed(_)
+            | NodeInput::Noted(_)
+            | NodeInput::HealthIssueFound(_)
+            | NodeInput::Reported(_)
+            | NodeInput::Used(_)
+            | NodeInput::ResultSeen
+            | NodeInput::Ended(_)
+            | NodeInput::PromptAssembled(_)
+            | NodeInput::PinsHashed(_)
+            | NodeInput::Due(_)) => return Some(other),
         }
         None
     }

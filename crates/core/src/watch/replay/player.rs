@@ -126,7 +126,15 @@ impl Player {
         // The watchdog was not evaluated during a suspension.
         let from = match input {
             Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
-            _ => at,
+            Input::Stdout { .. }
+            | Input::Stderr { .. }
+            | Input::Message { .. }
+            | Input::Sign(_)
+            | Input::McpCall { .. }
+            | Input::Subagent { .. }
+            | Input::Workspace { .. }
+            | Input::Children { .. }
+            | Input::Heartbeat => at,
         };
         self.look_before(from);
         if self.stopped.is_none() {
@@ -139,7 +147,16 @@ impl Player {
     pub fn fact(&mut self, at: Awake, fact: &Fact) {
         let from = match fact {
             Fact::Suspended { for_ms } => Awake(at.0.saturating_sub(*for_ms)),
-            _ => at,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::Observed(_)
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. } => at,
         };
         self.look_before(from);
         if self.stopped.is_none() {

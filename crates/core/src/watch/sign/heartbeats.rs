@@ -29,7 +29,25 @@ impl Heartbeats {
                     *heartbeat = true;
                 }
             }
-            _ => {}
+            Sign::SessionId { .. }
+            | Sign::Message
+            | Sign::Text
+            | Sign::ToolStarted(_)
+            | Sign::SubagentStarted { .. }
+            | Sign::SubagentProgress { .. }
+            | Sign::SubagentEnded { .. }
+            | Sign::Retrying { .. }
+            | Sign::Error { .. }
+            | Sign::Limit(_)
+            | Sign::AuthFailed { .. }
+            | Sign::NeedsHuman { .. }
+            | Sign::BackgroundWork { .. }
+            | Sign::Usage { .. }
+            | Sign::Result(_)
+            | Sign::Repeated
+            | Sign::Keepalive
+            | Sign::Unknown
+            | Sign::Drift => {}
         }
     }
 }
@@ -40,7 +58,24 @@ impl Sign {
         match self {
             Sign::ToolStarted(tool) => tool.heartbeat,
             Sign::ToolEnded { heartbeat, .. } => *heartbeat,
-            _ => false,
+            Sign::SessionId { .. }
+            | Sign::Message
+            | Sign::Text
+            | Sign::SubagentStarted { .. }
+            | Sign::SubagentProgress { .. }
+            | Sign::SubagentEnded { .. }
+            | Sign::Retrying { .. }
+            | Sign::Error { .. }
+            | Sign::Limit(_)
+            | Sign::AuthFailed { .. }
+            | Sign::NeedsHuman { .. }
+            | Sign::BackgroundWork { .. }
+            | Sign::Usage { .. }
+            | Sign::Result(_)
+            | Sign::Repeated
+            | Sign::Keepalive
+            | Sign::Unknown
+            | Sign::Drift => false,
         }
     }
 }

@@ -65,6 +65,7 @@ impl LogFile {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
 fn regular(mode: u32) -> io::Result<()> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Ok(()),

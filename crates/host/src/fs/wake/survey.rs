@@ -96,6 +96,7 @@ impl<C: Changes> TreeWatcher<C> {
         }
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
     fn is_dir(&self, path: &Path, listed: FileType) -> bool {
         match listed {
             FileType::Directory => true,

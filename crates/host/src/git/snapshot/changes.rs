@@ -21,7 +21,10 @@ impl From<GitError> for SnapshotError {
     fn from(error: GitError) -> SnapshotError {
         match error {
             GitError::NotInstalled => SnapshotError::NoWorkTree(error.to_string()),
-            other => SnapshotError::Failed(other.to_string()),
+            other @ (GitError::Io(_)
+            | GitError::Refused { .. }
+            | GitError::TooMuch { .. }
+            | GitError::TookTooLong { .. }) => SnapshotError::Failed(other.to_string()),
         }
     }
 }

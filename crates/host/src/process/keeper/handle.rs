@@ -208,6 +208,7 @@ impl Keeper {
         io::Error::new(io::ErrorKind::BrokenPipe, KeeperLostError { pid: self.pid() })
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
     fn lost_if_broken(&self, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.lost(),

@@ -124,7 +124,17 @@ impl Interpreter {
         }
         let started = |fact: &Fact| match fact {
             Fact::ToolStarted(tool) if ends.contains_key(&tool.id) => Some(tool.id.clone()),
-            _ => None,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::Observed(_)
+            | Fact::ToolStarted(_)
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => None,
         };
         let whole: Vec<String> = self.facts.iter().filter_map(started).collect();
         let last_ok = whole.iter().rev().find(|id| ends.get(*id) == Some(&true)).cloned();
@@ -133,7 +143,15 @@ impl Interpreter {
         let is_beyond = |fact: &Fact| match fact {
             Fact::ToolStarted(tool) => beyond.contains(&tool.id),
             Fact::ToolEnded { id, .. } => beyond.contains(id),
-            _ => false,
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::Observed(_)
+            | Fact::Error { .. }
+            | Fact::SubagentStarted { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::Sampled { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => false,
         };
         let progress = self.facts.iter().filter(|fact| is_beyond(fact) && !fact.is_heartbeat()).count();
         let mut kept: Vec<Fact> = Vec::new();
@@ -205,7 +223,16 @@ impl Outbox {
             }
             self.post(match fact {
                 Fact::Observed(seen) => Input::Observed { job: self.job, seen },
-                fact => Input::Noted { job: self.job, fact },
+                fact @ (Fact::Printed
+                | Fact::Repeated
+                | Fact::ToolStarted(_)
+                | Fact::ToolEnded { .. }
+                | Fact::Error { .. }
+                | Fact::SubagentStarted { .. }
+                | Fact::SubagentEnded { .. }
+                | Fact::Sampled { .. }
+                | Fact::NeedsHuman { .. }
+                | Fact::Suspended { .. }) => Input::Noted { job: self.job, fact },
             });
         }
         for (_, issue) in issues {

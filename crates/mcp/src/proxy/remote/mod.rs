@@ -246,6 +246,7 @@ impl Remote {
     }
 
     /// Records the error of a failed request.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
     fn remember<T>(&self, result: Result<T, Failed>) -> Result<T, Failed> {
         if let Err(error) = &result
             && !matches!(error, Failed::SessionExpired | Failed::ServerDoesNotSupportSse)
