@@ -196,3 +196,22 @@ fn created_at(dir: &Path) -> Option<SystemTime> {
 pub fn registered() -> impl Iterator<Item = FoundRun> {
     Registry::of_user().list().into_iter().map(|p| FoundRun { id: p.run, dir: p.run_dir })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_in_place_of_a_run_is_not_a_run() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (runs, precious) = (dir.path().join("runs"), dir.path().join("precious"));
+        let real = runs.join("20261115-201533-k3f9");
+        for place in [&real, &precious] {
+            std::fs::create_dir_all(place).expect("a directory");
+            std::fs::write(place.join(journal::FILE), "").expect("writes");
+        }
+        std::os::unix::fs::symlink(&precious, runs.join("20200101-000000-aaaa")).expect("links");
+        let found: Vec<String> = runs_in(&runs).into_iter().map(|run| run.id.to_string()).collect();
+        assert_eq!(found, ["20261115-201533-k3f9"]);
+    }
+}

@@ -9,7 +9,7 @@
 //! routes.rs         request handlers             events.rs    the journal as a stream for one client
 //! error.rs          error responses              tail.rs      incremental reading of the journal
 //! agent_channel.rs  requests of a session        client.rs    a blocking client
-//! peer.rs           the process behind a connection
+//! peer.rs           the process behind a connection  strangers.rs connections without a token
 //! machine/          `dogwatch serve`, all runs
 //! ```
 //!
@@ -24,6 +24,7 @@ mod machine;
 mod peer;
 mod routes;
 mod serve;
+mod strangers;
 
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::store::socket::path as socket_path;

@@ -3,6 +3,7 @@
 
 use crate::error::FULL;
 use crate::peer::Peer;
+use crate::strangers::{Known, Strangers};
 use axum::Router;
 use dogwatch_host::store::socket::Bound;
 use hyper::body::Incoming;
@@ -165,18 +166,27 @@ pub(crate) async fn accept_until_closed<D: Acceptor>(
     mut closing: watch::Receiver<bool>,
 ) {
     let permits = Arc::new(Semaphore::new(limits.connections));
+    let strangers = Strangers::default();
     loop {
         let caller = tokio::select! {
             _ = closing.wait_for(|closing| *closing) => break,
             caller = listener.next() => caller,
         };
-        match (caller, Arc::clone(&permits).try_acquire_owned()) {
-            (Ok(stream), Ok(permit)) => {
-                let peer = D::peer(&stream);
-                tokio::spawn(serve_connection(stream, peer, router.clone(), limits, closing.clone(), permit));
+        let Ok(stream) = caller else {
+            tokio::time::sleep(BREATH).await;
+            continue;
+        };
+        match free_permit(&permits, &strangers).await {
+            Some(permit) => {
+                let (peer, cut) = (D::peer(&stream), Cut::default());
+                // Only the owner can open a Unix socket.
+                let known = Known::new(peer != Peer::TokenHolder);
+                strangers.add(&known, &cut);
+                let service =
+                    ConnectionService { inner: TowerToHyperService::new(router.clone()), cut, peer, known };
+                tokio::spawn(serve_connection(stream, service, limits, closing.clone(), permit));
             }
-            (Ok(stream), Err(_)) => D::reject(stream),
-            (Err(_), _) => tokio::time::sleep(BREATH).await,
+            None => D::reject(stream),
         }
     }
     drop(listener);
@@ -185,16 +195,25 @@ pub(crate) async fn accept_until_closed<D: Acceptor>(
     let _ = tokio::time::timeout(limits.goodbye, permits.acquire_many(all)).await;
 }
 
+/// Returns a permit for a new connection. If all are in use, the oldest connection without a token makes room.
+async fn free_permit(permits: &Arc<Semaphore>, strangers: &Strangers) -> Option<OwnedSemaphorePermit> {
+    match Arc::clone(permits).try_acquire_owned() {
+        Ok(permit) => Some(permit),
+        Err(_) if strangers.close_oldest() => {
+            tokio::time::timeout(BREATH, Arc::clone(permits).acquire_owned()).await.ok()?.ok()
+        }
+        Err(_) => None,
+    }
+}
+
 async fn serve_connection(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
-    peer: Peer,
-    router: Router,
+    service: ConnectionService,
     limits: Limits,
     mut closing: watch::Receiver<bool>,
     _permit: OwnedSemaphorePermit,
 ) {
-    let cut = Cut::default();
-    let service = ConnectionService { inner: TowerToHyperService::new(router), cut: cut.clone(), peer };
+    let cut = service.cut.clone();
     let mut connection = pin!(
         http1::Builder::new()
             .timer(TokioTimer::new())
@@ -217,6 +236,7 @@ struct ConnectionService {
     inner: TowerToHyperService<Router>,
     cut: Cut,
     peer: Peer,
+    known: Known,
 }
 
 impl Service<hyper::Request<Incoming>> for ConnectionService {
@@ -227,6 +247,7 @@ impl Service<hyper::Request<Incoming>> for ConnectionService {
     fn call(&self, mut request: hyper::Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.cut.clone());
         request.extensions_mut().insert(self.peer);
+        request.extensions_mut().insert(self.known.clone());
         self.inner.call(request)
     }
 }

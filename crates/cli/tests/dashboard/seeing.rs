@@ -70,7 +70,12 @@ fn a_page_shows_a_lost_connection_and_reconnects() {
     page.wait_for_text("disconnected for");
     // The page must show this event after it reconnects.
     project.call(&["tell", "mind the gap"]).assert_code(0);
-    let _serve = Serve::at(&project, &address);
+    let serve = Serve::at(&project, &address);
+    // The new server has a new token. The page must not send the old one to it.
+    page.wait_for_text("the server does not know this token");
+    let (_, token) = serve.url.split_once("#token=").expect("the address holds it");
+    page.type_in(token);
+    page.key("Enter");
     page.wait("document.querySelector('.link-state.live')", "the connection");
     page.wait_for_text("operator message: mind the gap");
 }

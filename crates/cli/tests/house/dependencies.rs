@@ -117,6 +117,29 @@ fn no_crate_is_built_in_two_versions() {
 }
 
 #[test]
+fn every_dependency_comes_from_one_registry_with_a_checksum() {
+    let lock = read(&root().join("Cargo.lock"));
+    let field = |package: &str, name: &str| {
+        let line = package.lines().find_map(|line| line.strip_prefix(&format!("{name} = \"")));
+        line.and_then(|value| value.strip_suffix('"')).map(str::to_owned)
+    };
+    let packages: Vec<&str> = lock.split("[[package]]").skip(1).collect();
+    let (foreign, ours): (Vec<&str>, Vec<&str>) =
+        packages.into_iter().partition(|package| field(package, "source").is_some());
+    let sources: BTreeSet<String> = foreign.iter().filter_map(|package| field(package, "source")).collect();
+    assert_eq!(sources.len(), 1, "{sources:?}");
+    assert!(sources.iter().all(|source| source.starts_with("registry+https://")), "{sources:?}");
+    let unchecked =
+        foreign.iter().filter(|package| field(package, "checksum").is_none_or(|sum| sum.len() != 64));
+    let names = unchecked.filter_map(|package| field(package, "name"));
+    assert_none("without a checksum", &names.collect::<Vec<_>>());
+    // A package without a source is part of this repository.
+    let strange = ours.iter().filter_map(|package| field(package, "name"));
+    let strange = strange.filter(|name| !name.starts_with("dogwatch"));
+    assert_none("from an unknown place", &strange.collect::<Vec<_>>());
+}
+
+#[test]
 fn every_direct_dependency_is_explained() {
     let document = read(&root().join("docs/internals/dependencies.md"));
     let metadata = Metadata::read();

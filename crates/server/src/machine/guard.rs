@@ -6,6 +6,7 @@
 
 use crate::error::ApiError;
 use crate::routes::answer;
+use crate::strangers::Known;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::uri::Authority;
@@ -45,7 +46,11 @@ impl Guard {
             return Err(ApiError::BadOrigin);
         }
         let open = is_page(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD);
-        if open || self.has_token(headers) { Ok(()) } else { Err(ApiError::NoToken) }
+        let has_token = self.has_token(headers);
+        if let (true, Some(known)) = (has_token, request.extensions().get::<Known>()) {
+            known.set();
+        }
+        if open || has_token { Ok(()) } else { Err(ApiError::NoToken) }
     }
 
     /// Proves to a page that this server knows the token, before the page sends it.

@@ -36,7 +36,7 @@ export function keepToken(token) {
 
 const encoder = new TextEncoder();
 const hex = (bytes) => Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
-/** The proofs by token: each is made once. */
+/** The proofs by token. Each holds until a connection fails: after that, another process may have the port. */
 const proofs = new Map();
 
 /** Makes the server prove that it knows the token, so that a process that took its port does not learn it. */
@@ -75,8 +75,13 @@ async function checked(response) {
 async function request(path, options = {}) {
   const { signal, timeout = REQUEST_TIMEOUT, ...rest } = options;
   const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
-  const answer = await fetch(path, { cache: "no-store", ...rest, headers: await headers(rest.headers), signal: AbortSignal.any(limits) });
-  return checked(answer);
+  const sent = await headers(rest.headers);
+  try {
+    return await checked(await fetch(path, { cache: "no-store", ...rest, headers: sent, signal: AbortSignal.any(limits) }));
+  } catch (error) {
+    proofs.clear();
+    throw error;
+  }
 }
 
 const runPath = (run) => `/v1/runs/${encodeURIComponent(run)}`;
@@ -170,6 +175,7 @@ export async function follow(id, { after, take, report, over, signal }) {
     }
     if (signal.aborted || over()) return;
     if (visible.signal.aborted) continue;
+    proofs.clear();
     report({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);

@@ -175,3 +175,18 @@ fn the_number_of_templates_of_a_run_is_limited() {
     let read = templates.texts.values().filter(|text| text.is_ok()).count();
     assert_eq!((templates.texts.len(), read), (MAX_TEMPLATES + 1, MAX_TEMPLATES));
 }
+
+#[test]
+fn a_template_outside_of_the_loop_is_refused() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let inside = dir.path().join("loop");
+    std::fs::create_dir(&inside).expect("a directory");
+    std::fs::write(dir.path().join("secret"), "x").expect("writes");
+    std::fs::write(inside.join("good"), "x").expect("writes");
+    std::os::unix::fs::symlink("../secret", inside.join("link")).expect("links");
+    let outside = dir.path().join("secret").display().to_string();
+    let templates = Templates::read(&inside, ["good", "../secret", "link", &outside].into_iter());
+    for (name, text) in &templates.texts {
+        assert_eq!(text.is_ok(), name == "good", "{name}: {text:?}");
+    }
+}
