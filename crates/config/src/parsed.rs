@@ -194,10 +194,10 @@ fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
 fn ports(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let port =
         |ctx: &mut Ctx<'_, '_>, node: &Node| up_to(ctx, node, u32::from(u16::MAX)).map(|n| n.to_string());
-    match &node.value {
-        Value::List(items) => all(items, |item| port(ctx, item)),
-        _ => port(ctx, node).map(|port| vec![port]),
+    if let Value::List(items) = &node.value {
+        return all(items, |item| port(ctx, item));
     }
+    port(ctx, node).map(|port| vec![port])
 }
 
 /// Parses every item, so that every error is reported. Returns all values, or none if any item is invalid.

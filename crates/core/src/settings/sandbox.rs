@@ -35,6 +35,7 @@ impl SandboxMode {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SandboxPolicy {
+    /// The mode.
     pub mode: SandboxMode,
     /// Further paths that sessions may write. A path that starts with `~/` is in the home directory, and a relative one in
     /// the work directory.

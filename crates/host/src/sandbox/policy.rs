@@ -21,6 +21,7 @@ const HOME_FILES: [&str; 4] = [".gitconfig", ".config/git", ".npmrc", ".editorco
 /// The limits of one session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Policy {
+    /// How much the session may touch.
     pub mode: SandboxMode,
     /// Paths below which everything may be written.
     pub write: Vec<PathBuf>,
@@ -39,15 +40,21 @@ pub struct Policy {
 /// Where a session works.
 #[derive(Clone, Copy)]
 pub struct Facts<'a> {
+    /// The reader of the agent, which tells where its CLI keeps its state.
     pub reader: ReaderName,
-    /// The directory where the session starts, and the work tree around it.
+    /// The directory where the session starts.
     pub work_dir: &'a Path,
+    /// The work tree around it.
     pub work_tree: &'a Path,
-    /// dogwatch's own directories: of the project, of the run and of the iteration.
+    /// The state directory of the project.
     pub state_dir: &'a Path,
+    /// The directory of the run.
     pub run_dir: &'a Path,
+    /// The directory of the iteration.
     pub iteration_dir: &'a Path,
+    /// The loop or graph file.
     pub loop_file: &'a Path,
+    /// The home directory of the user.
     pub home: Option<&'a Path>,
     /// `PATH`, and the variables that name a proxy or a CLI's own directory.
     pub env: &'a dyn Fn(&str) -> Option<String>,

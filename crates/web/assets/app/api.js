@@ -79,7 +79,7 @@ async function request(path, options = {}) {
   try {
     return await checked(await fetch(path, { cache: "no-store", ...rest, headers: sent, signal: AbortSignal.any(limits) }));
   } catch (error) {
-    proofs.clear();
+    if (!(error instanceof Refused)) proofs.clear();
     throw error;
   }
 }
