@@ -171,7 +171,7 @@ fn truth(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn range(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "examples": ["bytes=0-1023", "bytes=1024-", "bytes=-500"]})
+    json_schema!({"type": "string", "examples": ["bytes=0-1023", "bytes=1-", "bytes=-500"]})
 }
 
 fn iteration(_: &mut SchemaGenerator) -> Schema {
