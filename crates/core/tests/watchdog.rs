@@ -28,7 +28,7 @@ fn watchdog_2_silence_fires_at_the_limit_and_not_before() {
     assert_eq!(s.stopped(), Some((310.0, NoOutputDeadline)));
     assert_eq!(
         s.stop.as_ref().map(|s| s.2.as_str()),
-        Some("Idle timeout: no progress for 300.0s (limit 300s, 1 messages)")
+        Some("Idle timeout: no progress for 300.0s (limit 300s, 1 message)")
     );
 }
 

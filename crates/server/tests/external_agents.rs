@@ -184,7 +184,7 @@ fn the_reason_of_a_cleaned_up_agent_stays_readable() {
     post(&machine, "/v1/agents/a%20b/error", &json!({"text": "no such file"}));
     let ended: Value = machine.client().delete("/v1/agents/a%20b").expect("answers").json().expect("is JSON");
     assert_eq!((&ended["state"], &ended["reason"]), (&json!("ended"), &json!("ERROR_LOOP")));
-    assert_eq!(ended["message"], "Loop detected: 1 errors, last: no such file");
+    assert_eq!(ended["message"], "Loop detected: 1 error, last: no such file");
     let again: Value = get("/v1/agents/a%20b").json().expect("is JSON");
     assert_eq!(again, ended);
     assert_eq!(machine.client().delete("/v1/agents/a%20b").expect("answers").status, 200);
