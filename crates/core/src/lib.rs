@@ -4,6 +4,7 @@
 //! happened as `Input`s stamped with a `Moment`; the core returns `Decision`s. Every decision is recorded as an
 //! `Event`, and every view of a run is a fold of its events.
 
+pub mod drive;
 pub mod record;
 pub mod run;
 pub mod settings;

@@ -41,6 +41,7 @@ macro_rules! words {
 }
 pub(crate) use words;
 
+mod durable;
 mod kinds;
 mod payload;
 mod subject;

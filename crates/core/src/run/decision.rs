@@ -88,6 +88,33 @@ pub enum Decision {
     },
 }
 
+impl Decision {
+    /// Returns whether the events that precede this decision must be on disk before it is carried out. Decisions that
+    /// only read, clean up or stay in memory need not wait.
+    pub fn waits_for_disk(&self) -> bool {
+        match self {
+            Decision::Start(_)
+            | Decision::KeepLog { .. }
+            | Decision::KeepPartial { .. }
+            | Decision::Interrupt(_)
+            | Decision::Terminate(_)
+            | Decision::Kill(_)
+            | Decision::DropKeeper(_)
+            | Decision::KeepContext(_)
+            | Decision::Notify(_)
+            | Decision::Finish { .. } => true,
+            Decision::Record(_)
+            | Decision::AssemblePrompt { .. }
+            | Decision::HashPins { .. }
+            | Decision::Sample(_)
+            | Decision::Sweep { .. }
+            | Decision::Nudge(_)
+            | Decision::ReleaseKeepers
+            | Decision::RetryRecord => false,
+        }
+    }
+}
+
 /// Earlier results that a prompt includes.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct PromptContext {

@@ -1,5 +1,6 @@
 //! Time: durations, moments on three clocks, and the timer table.
 
+pub mod absence;
 pub mod dur;
 pub mod moment;
 pub mod timer;

@@ -1,10 +1,9 @@
 //! The driver's inbox: a bounded queue that other threads post to, with an eventfd that the driver polls.
 
-use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::drive::shell;
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::agent_channel::{AgentRequest, AgentResponse};
+use dogwatch_core::run::agent_channel::AgentResponse;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::Job;
 use dogwatch_core::watch::Fact;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -38,51 +37,10 @@ impl fmt::Debug for Reply {
     }
 }
 
-/// Why a request was rejected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ChannelError {
-    /// The session is not running, or has ended.
-    SessionOver,
-    /// The token is not the session's.
-    WrongToken,
-}
+pub use dogwatch_core::drive::shell::ChannelError;
 
 /// A message from a pump, the path watcher or the API.
-#[derive(Debug)]
-pub enum Mail {
-    /// An input from a running session.
-    FromSession {
-        /// The job.
-        job: Job,
-        /// The input.
-        input: Input,
-    },
-    /// Something in the work tree changed. With `node`, the change is in that node's own worktree.
-    WorkTreeChanged {
-        /// The node; `None` for the shared work tree.
-        node: Option<NodeIx>,
-        /// The digest of the current state, if known.
-        digest: Option<u64>,
-    },
-    /// No process holds the job's output pipes any longer.
-    PipesClosed {
-        /// The job.
-        job: Job,
-    },
-    /// An input from another thread, such as an operator request.
-    Input(Input),
-    /// A request from a session's agent.
-    AgentRequested {
-        /// The token that the agent sent.
-        token: String,
-        /// The request.
-        request: Box<AgentRequest>,
-        /// Where to send the answer.
-        reply: Reply,
-    },
-    /// A request for a copy of the current view.
-    ViewAsked(SyncSender<View>),
-}
+pub type Mail = shell::Mail<Reply, SyncSender<View>>;
 
 /// A handle to the driver's inbox. Clones share one queue.
 #[derive(Clone, Debug)]
@@ -140,8 +98,8 @@ impl AsFd for Inbox {
 mod tests {
     use super::*;
     use dogwatch_core::record::event::Observation;
-    use dogwatch_core::record::ids::Iteration;
-    use dogwatch_core::run::job::JobKind;
+    use dogwatch_core::record::ids::{Iteration, NodeIx};
+    use dogwatch_core::run::job::{Job, JobKind};
     use dogwatch_core::time::moment::Awake;
     use dogwatch_core::watch::Channel;
 

@@ -1,51 +1,35 @@
-//! Starts jobs under a keeper, signals them, and collects their output when they end.
+//! Starts jobs under a keeper and collects their output when they end.
 
-use super::Driver;
+use super::HostShell;
 use super::commands::Command;
-use super::slots::{Live, Slot};
+use super::slots::Slot;
 use crate::driver::inbox::Mail;
+use crate::fs::wake::PathWaker;
 use crate::git::snapshot;
 use crate::git::worktree;
 use crate::process::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
 use crate::process::orphans;
 use crate::process::pump::{self, Pump};
-use crate::process::sample::Sample;
 use crate::process::sinks::{Capture, JobSink};
 use crate::sandbox;
 use crate::store::home;
 use crate::store::safe_file;
 use dogwatch_config::placeholders::CommandOutput;
+use dogwatch_core::Run;
+use dogwatch_core::drive::shell::{Buried, Collected, Over, Report, Sent, Unsent};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
-use dogwatch_core::run::keeper_deadline::KeeperState;
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
-use dogwatch_core::time::dur::Dur;
-use dogwatch_core::watch::coalesce::Coalescer;
-use dogwatch_core::watch::{Channel, Fact};
 use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 
-impl Driver<'_> {
-    pub(super) fn start(&mut self, job: Job) {
-        if let Err(error) = self.keep_prompt(job) {
-            self.record.fail(&error, &mut self.todo);
-            return self.record.withhold(job);
-        }
-        match self.command_for(job) {
-            Ok(command) => match self.spawn(job, command) {
-                Ok(()) => self.todo.push_back(Input::JobSent { job }),
-                Err(error) => self.not_started(job, error.to_string(), is_transient(&error)),
-            },
-            Err(error) => self.not_started(job, error, false),
-        }
-    }
-
+impl HostShell<'_> {
     /// Writes a session's prompt to disk. The prompt is part of the record, so this happens before the session
     /// starts.
-    pub(super) fn keep_prompt(&self, job: Job) -> io::Result<()> {
+    pub(super) fn write_prompt(&self, run: &Run, job: Job) -> io::Result<()> {
         match job.kind {
             JobKind::Command(_)
             | JobKind::Gate
@@ -54,14 +38,28 @@ impl Driver<'_> {
             | JobKind::Check(_)
             | JobKind::Worktree => Ok(()),
             JobKind::Session => {
-                let dir = self.iteration_dir(job);
+                let dir = self.iteration_dir(run, job);
                 home::make_private(&dir)?;
-                safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, self.prompt_of(job).as_bytes())
+                let prompt = self.prompts.prompt_of(job).as_bytes();
+                safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
             }
         }
     }
 
-    fn spawn(&mut self, job: Job, command: Command) -> io::Result<()> {
+    /// Starts a job. The result has no news; they are in `news`.
+    pub(super) fn try_start(
+        &mut self,
+        run: &Run,
+        job: Job,
+        number: u64,
+        news: &mut Vec<Input>,
+    ) -> Result<Sent, Unsent> {
+        let unsent = |error, again| Unsent { error, again, news: Vec::new() };
+        let command = self.command_for(run, job, news).map_err(|error| unsent(error, false))?;
+        self.spawn(run, job, number, command).map_err(|error| unsent(error.to_string(), is_transient(&error)))
+    }
+
+    fn spawn(&mut self, run: &Run, job: Job, number: u64, command: Command) -> io::Result<Sent> {
         let mut pipes = pump::pipes()?;
         let mut child_stdin = None;
         if command.prompt.is_none() {
@@ -75,22 +73,12 @@ impl Driver<'_> {
             inbox.post(Mail::PipesClosed { job });
         };
         let pump = Pump::start(pipes.parent, command.prompt.unwrap_or_default(), command.sink, done)?;
-        self.jobs_started += 1;
-        let number = self.jobs_started;
-        let live = Live {
-            job,
-            number,
-            early: Vec::new(),
-            main: None,
-            workspace: Coalescer::new(Channel::Workspace),
-            mcp: command.mcp,
-            started: false,
+        let watcher = self.watch_own_tree(run, job);
+        let sent = Sent {
             argv: redact::argv(sandbox::inner(&command.argv)),
-            alone: false,
-            exit: None,
-            signaled: false,
-            pump,
-            watcher: self.watch_own_tree(job),
+            has_channel: command.mcp.is_some(),
+            watches_own_tree: watcher.is_some(),
+            news: Vec::new(),
         };
         let mut env = command.env;
         env.push((orphans::JOB_VAR.into(), Some(number.to_string().into_bytes())));
@@ -101,11 +89,11 @@ impl Driver<'_> {
             cwd: command.cwd,
             stdio: [child_stdin.unwrap_or(stdin), stdout, stderr],
         };
-        let mut keeper = self.slots.take_keeper(&self.setup.lock.fds())?;
+        let mut keeper = self.slots.take_keeper(&self.paths.lock.fds())?;
         match keeper.send(Order::Start(order)) {
             Ok(()) => {
-                self.slots.fill(Slot { keeper: Some(keeper), live });
-                Ok(())
+                self.slots.fill(Slot { job, keeper: Some(keeper), pump, mcp: command.mcp, watcher });
+                Ok(sent)
             }
             Err(error) => {
                 // An order that is too long was not sent, so the keeper is still usable. After any other error it
@@ -118,141 +106,71 @@ impl Driver<'_> {
         }
     }
 
-    pub(super) fn signal(&mut self, job: Job, order: Order) {
-        if let Some(slot) = self.slots.of(job) {
-            slot.live.signaled |= slot.live.exit.is_none();
-            self.order(job, order);
+    /// Surveys the work tree of a session that has started.
+    pub(super) fn survey_tree(&mut self, job: Job) {
+        if job.kind == JobKind::Session {
+            let own = self.slots.node(job.node).and_then(|slot| slot.watcher.as_ref());
+            own.into_iter().chain(&self.watchers.work_tree).for_each(PathWaker::let_go);
         }
     }
 
-    /// Samples the children and CPU time of the session's process tree.
-    pub(super) fn sample(&mut self, job: Job) {
-        let structured = self.run.session(job.node).reader.is_structured();
-        let Some(slot) = self.slots.of(job) else { return };
-        let taken = match (&slot.keeper, slot.live.main) {
-            (Some(keeper), Some(main)) => {
-                // A stopped keeper cannot report that the agent has exited. The session would then look silent.
-                keeper.nudge();
-                self.sampler.sample(keeper.pid(), main, structured)
-            }
-            (None, _) | (_, None) => Sample::default(),
-        };
-        let fact = Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms };
-        self.todo.push_back(Input::Noted { job, fact });
-    }
-
-    pub(super) fn sweep(&mut self, job: Job, grace: Dur) {
-        match self.slots.of(job) {
-            Some(slot) if slot.live.alone => self.job_ended(job.node, 0),
-            Some(_) => self.order(job, Order::Sweep { grace: grace.into() }),
-            None => {}
+    /// Returns the next report of the node's keeper about a job.
+    pub(super) fn next_report(&mut self, node: NodeIx) -> Result<Option<Report>, String> {
+        let Some(keeper) = self.slots.keeper(node) else { return Ok(None) };
+        loop {
+            return match keeper.receive() {
+                Ok(Some(report)) => match report_of(report) {
+                    Some(report) => Ok(Some(report)),
+                    None => continue,
+                },
+                Ok(None) => Ok(None),
+                Err(error) if is_lost(&error) => Err(error.to_string()),
+                Err(error) => Err(format!("its socket failed: {error}")),
+            };
         }
     }
 
-    /// Continues the keeper in case it was stopped, and reports to the core whether it was.
-    pub(super) fn nudge(&mut self, job: Job) {
-        if let Some(keeper) = self.slots.of(job).and_then(|slot| slot.keeper.as_ref()) {
-            let stopped = keeper.nudge() == KeeperState::Stopped;
-            self.todo.push_back(Input::KeeperSeen { job, stopped });
-        }
-    }
-
-    /// Gives up on a keeper that did not report in time, unless a report has arrived in the meantime.
-    pub(super) fn drop_keeper(&mut self, job: Job) {
-        let before = self.todo.len();
-        self.take_reports(job.node);
-        if self.todo.len() == before && self.slots.of(job).is_some_and(|slot| slot.keeper.is_some()) {
-            self.keeper_lost(job.node, "it did not report in time");
-        }
-    }
-
-    fn order(&mut self, job: Job, order: Order) {
-        let keeper = self.slots.of(job).and_then(|slot| slot.keeper.as_mut());
-        if let Some(Err(error)) = keeper.map(|keeper| keeper.send(order)) {
-            self.keeper_lost(job.node, &error.to_string());
-        }
-    }
-
-    /// Handles a start that the keeper refused.
-    pub(super) fn refused(&mut self, node: NodeIx, errno: i32, error: String) {
-        if let Some(live) = self.leave(node) {
-            self.not_started(live.job, error, is_transient(&io::Error::from_raw_os_error(errno)));
-            self.todo.extend(live.early);
-        }
-    }
-
-    /// Frees the node's slot and returns its job. The keeper becomes idle.
-    fn leave(&mut self, node: NodeIx) -> Option<Live> {
-        let Slot { keeper, live } = self.slots.remove(node)?;
-        if let Some(keeper) = keeper {
+    /// Frees the node's slot and returns it. The keeper becomes idle.
+    pub(super) fn leave(&mut self, node: NodeIx) -> Option<Slot> {
+        let mut slot = self.slots.remove(node)?;
+        if let Some(keeper) = slot.keeper.take() {
             self.slots.rest(keeper);
         }
-        Some(live)
+        Some(slot)
     }
 
-    /// Reports a job that did not start; `again` means that the same start may work later. For a prep command the
-    /// error takes the place of its output in the prompt, until a retry replaces it.
-    fn not_started(&mut self, job: Job, error: String, again: bool) {
-        let error = if let JobKind::Command(index) = job.kind {
-            let name = self.plan(job).settings.commands[index].name.clone();
-            let text = format!("[dogwatch: command `{name}` could not be started: {error}]");
-            let said = format!("command `{name}`: {error}");
-            self.set_output(job, CommandOutput { name, text, exit_code: None });
-            said
-        } else {
-            error
+    /// Collects the output of a job with no processes left.
+    pub(super) fn collect_output(&mut self, run: &Run, over: &Over) -> Collected {
+        let mut news = Vec::new();
+        let Some(slot) = self.leave(over.job.node) else {
+            return Collected { report: JobReport::default(), news };
         };
-        self.todo.push_back(if again {
-            Input::JobUnstarted { job, error }
-        } else {
-            Input::JobRefused { job, error }
-        });
-    }
-
-    fn set_output(&mut self, job: Job, output: CommandOutput) {
-        let outputs = &mut self.pending_prompt(job).outputs;
-        outputs.retain(|known| known.name != output.name);
-        outputs.push(output);
-    }
-
-    /// Ends a job with no processes left: collects its output and reports to the core.
-    pub(super) fn job_ended(&mut self, node: NodeIx, leftovers: u64) {
-        let Some(live) = self.leave(node) else { return };
-        let Live { job, exit, signaled, pump, early, mcp, .. } = live;
-        self.todo.extend(early);
-        pump.stop();
-        let mut report = match pump.join() {
-            JobSink::Command(capture) => {
-                self.command_output(&Over { job, exit, signaled }, &capture, leftovers)
-            }
+        slot.pump.stop();
+        let report = match slot.pump.join() {
+            JobSink::Command(capture) => self.command_output(run, over, &capture),
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
                 stderr_bytes: tails.stderr.seen,
-                leftovers,
+                leftovers: over.leftovers,
                 tail: tails.tail(),
                 ..JobReport::default()
             },
             JobSink::Session(sink) => {
-                let (report, error) = sink.finish(self.prompt_of(job), exit, leftovers);
+                let prompt = self.prompts.prompt_of(over.job);
+                let (report, error) = sink.finish(prompt, over.exit, over.leftovers);
                 let result = report.totals.result.as_ref().map_or("", |result| result.text.as_str());
-                if let Some(error) = error.or(self.keep_result(job, result).err()) {
+                if let Some(error) = error.or(self.keep_result(run, over.job, result).err()) {
                     let detail =
                         format!("raw output was lost: {error} ({})", count(report.cut_bytes, "byte"));
-                    self.todo.push_back(Input::TroubleMet { kind: "raw_output_lost", detail });
+                    news.push(Input::TroubleMet { kind: "raw_output_lost", detail });
                 }
                 report
             }
         };
-        if let Some(mut mcp) = mcp {
-            self.todo.extend(mcp.flush(job));
-            // A marker in the agent's final output is newer than one sent through the agent channel.
-            report.marker = report.marker.or(mcp.close());
-        }
-        self.take_mail();
-        self.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
+        Collected { report, news }
     }
 
-    fn command_output(&mut self, over: &Over, capture: &Capture, leftovers: u64) -> JobReport {
+    fn command_output(&mut self, run: &Run, over: &Over, capture: &Capture) -> JobReport {
         let JobKind::Command(index) = over.job.kind else {
             let snapshot =
                 (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
@@ -260,62 +178,52 @@ impl Driver<'_> {
                 (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
             return JobReport { snapshot, worktree, ..JobReport::default() };
         };
-        let plan = &self.plan(over.job).settings.commands[index];
+        let plan = &run.plan().nodes[over.job.node.0].settings.commands[index];
         let mut text = capture.text();
         if over.signaled {
             text.push_str(&format!("\n[dogwatch: timed out after {}]", plan.timeout));
         }
         let name = plan.name.clone();
         let exit_code = over.exit.and_then(Exit::code);
-        self.set_output(over.job, CommandOutput { name, text, exit_code });
+        self.prompts.set_output(over.job, CommandOutput { name, text, exit_code });
         JobReport {
             stdout_bytes: capture.seen(),
             cut_bytes: capture.cut(),
-            leftovers,
+            leftovers: over.leftovers,
             ..JobReport::default()
         }
     }
 
-    /// Handles a keeper that was killed or must be. Its children then become children of this process and are
-    /// killed here; a search by nonce finds any that escaped. The next job gets another keeper.
-    pub(super) fn keeper_lost(&mut self, node: NodeIx, detail: &str) {
-        let Some(slot) = self.slots.node(node) else { return };
-        let buried = slot.keeper.take().map_or(Ok(()), |mut keeper| keeper.bury());
-        let (job, exit, started) = (slot.live.job, slot.live.exit, slot.live.started);
-        let nonce = &self.setup.nonce;
+    /// Kills the keeper of a job. Its children then become children of this process and are killed here; a search by
+    /// nonce finds any that escaped.
+    pub(super) fn bury_keeper(&mut self, job: Job, number: u64) -> Buried {
+        let keeper = self.slots.node(job.node).and_then(|slot| slot.keeper.take());
+        let buried = keeper.map_or(Ok(()), |mut keeper| keeper.bury());
+        let nonce = &self.paths.nonce;
         let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
-        let (marked, none_marked) = orphans::end_job(nonce, slot.live.number);
-        let ended = adopted.killed + marked;
-        let killed = count(ended as u64, "process");
-        let detail = format!("the keeper was lost ({detail}); killed {killed} of the session");
-        self.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
-        if buried.is_err() || !adopted.all || !none_marked {
-            let detail = "some processes of the session cannot be killed".to_owned();
-            self.todo.push_back(Input::TreeUnkillable { job, detail });
-        } else if !started && ended == 0 {
-            let early = self.leave(node).map_or_else(Vec::new, |live| live.early);
-            self.not_started(job, "the keeper was lost before the job started".to_owned(), true);
-            self.todo.extend(early.into_iter().filter(|input| matches!(input, Input::WakeAsked(_))));
-        } else {
-            if !started {
-                // The keeper was lost after the program had started and before it reported so. The session counts:
-                // its work is snapshotted, and it is not called again as if nothing had happened.
-                let argv = std::mem::take(&mut slot.live.argv);
-                slot.live.started = true;
-                let early: Vec<Input> = slot.live.early.drain(..).collect();
-                self.todo.push_back(Input::JobStarted { job, pid: UNKNOWN_PID, argv });
-                self.todo.extend(early);
-            }
-            if exit.is_none() {
-                self.todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
-            }
-            self.job_ended(node, ended as u64);
-        }
+        let (marked, none_marked) = orphans::end_job(nonce, number);
+        Buried { killed: (adopted.killed + marked) as u64, all: buried.is_ok() && adopted.all && none_marked }
     }
 }
 
-/// The recorded process id of a session whose keeper was lost before it reported the id.
-const UNKNOWN_PID: u32 = 0;
+/// Returns a keeper's report in the driver's words. A greeting is not a report about a job.
+fn report_of(report: keeper::Report) -> Option<Report> {
+    Some(match report {
+        keeper::Report::Ready { .. } => return None,
+        keeper::Report::Started { job, pid } => Report::Started { number: job, pid },
+        keeper::Report::Refused { job, errno, message } => {
+            let again = is_transient(&io::Error::from_raw_os_error(errno));
+            Report::Refused { number: job, error: message, again }
+        }
+        keeper::Report::Exited { job, how, alone, .. } => {
+            Report::Exited { number: job, exit: exit_of(how), alone }
+        }
+        keeper::Report::Empty { job, killed } => Report::Empty { number: job, killed },
+        keeper::Report::Unkillable { job, left, detail } => {
+            Report::Unkillable { number: job, detail: unkillable(left, &detail) }
+        }
+    })
+}
 
 /// Returns whether a failed start may work later: a resource of the machine or the user is exhausted for now, or
 /// the keeper was lost and another one can take its place.
@@ -323,13 +231,6 @@ fn is_transient(error: &io::Error) -> bool {
     let short = [Errno::AGAIN, Errno::NOMEM, Errno::NFILE, Errno::MFILE];
     let errno = Errno::from_io_error(error);
     is_lost(error) || error.kind() == io::ErrorKind::TimedOut || errno.is_some_and(|e| short.contains(&e))
-}
-
-/// An ended job, without its output.
-struct Over {
-    job: Job,
-    exit: Option<Exit>,
-    signaled: bool,
 }
 
 /// Parses the result line of a worktree job.
@@ -351,14 +252,14 @@ fn snapshot_result(capture: &Capture) -> Snapshot {
     }
 }
 
-pub(super) fn exit_of(how: HowEnded) -> Exit {
+fn exit_of(how: HowEnded) -> Exit {
     match how {
         HowEnded::Code(code) => Exit::Code(code),
         HowEnded::Signal(signal) => Exit::Signal(signal),
     }
 }
 
-pub(super) fn unkillable(left: u64, detail: &[Remnant]) -> String {
+fn unkillable(left: u64, detail: &[Remnant]) -> String {
     let named: Vec<String> = detail.iter().map(|r| format!("{} {} ({})", r.pid, r.comm, r.state)).collect();
     format!("SIGKILL did not end {}: {}", count(left, "process"), named.join(", "))
 }

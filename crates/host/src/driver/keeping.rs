@@ -1,20 +1,22 @@
 //! Files written next to the record for people: each node's log, and a summary of abandoned work. Both are built
 //! from the record and the raw files, with control characters removed.
 
-use super::Driver;
+use super::{CONTEXT_FILE, HostShell};
 use crate::driver::mcp_setup;
 use crate::prompt::recovery::Artifact;
 use crate::store::home;
 use crate::store::{safe_file, secrets};
+use dogwatch_core::Run;
 use dogwatch_core::record::event::{CheckResult, SessionEnded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;
+use dogwatch_core::run::decision::ContextEntry;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::{printable, printable_bytes};
 use std::fmt::Write as _;
-use std::io::{self, Read, Seek, SeekFrom};
+use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::path::{Path, PathBuf};
 
 /// How many bytes from the end of each stream a node's log contains.
@@ -27,28 +29,28 @@ const LOOK_BACK: u64 = 20;
 /// The file in an iteration's directory that holds the agent's last message.
 const RESULT: &str = "result.md";
 
-impl Driver<'_> {
+impl HostShell<'_> {
     /// Writes the agent's last message where the next session and the user can find it.
-    pub(super) fn keep_result(&self, job: Job, text: &str) -> io::Result<()> {
+    pub(super) fn keep_result(&self, run: &Run, job: Job, text: &str) -> io::Result<()> {
         if text.trim().is_empty() {
             return Ok(());
         }
-        let file = self.iteration_dir(job).join(RESULT);
+        let file = self.iteration_dir(run, job).join(RESULT);
         safe_file::write(&file, safe_file::PRIVATE, secrets::hide(&printable(text)).as_bytes())
     }
 
     /// Returns the last message of an iteration's session: its result, or else the end of its stdout.
-    pub(super) fn last_output(&self, node: NodeIx, iteration: Iteration) -> String {
-        let dir = self.dir_of(node, iteration);
+    pub(super) fn last_output(&self, run: &Run, node: NodeIx, iteration: Iteration) -> String {
+        let dir = self.dir_of(run, node, iteration);
         let end = |file: &str| end_of(&dir.join(file), LAST_OUTPUT).map(|(text, _)| text).unwrap_or_default();
         let result = end(RESULT);
         if result.trim().is_empty() { end("stdout") } else { result }.trim().to_owned()
     }
 
     /// Writes `<node>.log`, which describes the node's last attempt.
-    pub(super) fn keep_log(&mut self, node: NodeIx, iteration: Iteration) {
-        let view = self.run.view().node(node);
-        let dir = self.dir_of(node, iteration);
+    pub(super) fn keep_log(&self, run: &Run, node: NodeIx, iteration: Iteration) -> Option<Input> {
+        let view = run.view().node(node);
+        let dir = self.dir_of(run, node, iteration);
         let mut text = format!("node       {}\niteration  {iteration}\n", view.name);
         let session = view.last.session.as_ref().filter(|s| s.iteration == iteration);
         let _ =
@@ -73,17 +75,23 @@ impl Driver<'_> {
                 text.push('\n');
             }
         }
-        let file = self.setup.run_dir.join(format!("{}.log", view.name));
-        self.keep_file(&file, &text, "log_not_kept");
+        let file = self.paths.run_dir.join(format!("{}.log", view.name));
+        keep_file(&file, &text, "log_not_kept")
     }
 
     /// Writes a summary of abandoned work and of the ways to inspect it.
-    pub(super) fn keep_partial(&mut self, node: NodeIx, iteration: Iteration, file: &str) {
-        let view = self.run.view().node(node);
-        let (name, run) = (&view.name, &self.setup.run_id);
+    pub(super) fn keep_partial(
+        &self,
+        run: &Run,
+        node: NodeIx,
+        iteration: Iteration,
+        file: &str,
+    ) -> Option<Input> {
+        let view = run.view().node(node);
+        let (name, run_id) = (&view.name, &self.paths.run_id);
         let why = view.reason.as_deref().unwrap_or("the node was abandoned");
-        let mut text = format!("# Partial work of `{name}`\n\nRun {run}, iteration {iteration}: {why}.\n");
-        let words = self.last_message(node, iteration);
+        let mut text = format!("# Partial work of `{name}`\n\nRun {run_id}, iteration {iteration}: {why}.\n");
+        let words = self.last_message(run, node, iteration);
         let _ = write!(text, "\n## Last message of the agent\n\n{}\n", quoted(&words));
         if let Some(stopped) = &view.recovery.last {
             let _ = write!(
@@ -101,7 +109,7 @@ impl Driver<'_> {
             let _ =
                 write!(text, "\n`{}`, exit code {}\n\n{}\n", check.cmd, check.rc, quoted(&printable(tail)));
         }
-        let artifacts = self.artifacts(node);
+        let artifacts = self.artifacts(run, node);
         if !artifacts.is_empty() {
             text.push_str("\n## Files saved by the agent\n\n");
         }
@@ -109,16 +117,16 @@ impl Driver<'_> {
             let _ = writeln!(text, "- `{path}` ({bytes} bytes, iteration {iteration})");
         }
         text.push_str(&self.how_to_look(view, iteration));
-        let file = self.setup.run_dir.join(file);
-        self.keep_file(&file, &text, "partial_not_kept");
+        let file = self.paths.run_dir.join(file);
+        keep_file(&file, &text, "partial_not_kept")
     }
 
     /// Returns the artifacts that the node's agents saved and that still exist, oldest first.
-    pub(super) fn artifacts(&self, node: NodeIx) -> Vec<Artifact> {
-        let saved = self.run.view().node(node).work.artifacts.iter();
+    pub(super) fn artifacts(&self, run: &Run, node: NodeIx) -> Vec<Artifact> {
+        let saved = run.view().node(node).work.artifacts.iter();
         saved
             .map(|saved| {
-                (self.dir_of(node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved)
+                (self.dir_of(run, node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved)
             })
             .filter(|(path, _)| path.is_file())
             .map(|(path, saved)| Artifact {
@@ -131,7 +139,7 @@ impl Driver<'_> {
     }
 
     fn how_to_look(&self, view: &NodeView, iteration: Iteration) -> String {
-        let run = &self.setup.run_id;
+        let run = &self.paths.run_id;
         let mut text = "\n## How to inspect the work\n\n".to_owned();
         if let Some((path, branch)) = &view.work.worktree {
             let _ = write!(text, "The worktree is {path}, on branch `{branch}`.\n\n");
@@ -150,27 +158,37 @@ impl Driver<'_> {
     }
 
     /// Returns the agent's last message from the latest iteration that has one.
-    fn last_message(&self, node: NodeIx, iteration: Iteration) -> String {
+    fn last_message(&self, run: &Run, node: NodeIx, iteration: Iteration) -> String {
         let back = (iteration.0.saturating_sub(LOOK_BACK)..=iteration.0).rev();
-        let said = back.map(|n| self.last_output(node, Iteration(n)));
+        let said = back.map(|n| self.last_output(run, node, Iteration(n)));
         said.into_iter().find(|words| !words.is_empty()).unwrap_or_else(|| "(no message)".to_owned())
     }
 
-    fn dir_of(&self, node: NodeIx, iteration: Iteration) -> PathBuf {
-        home::iteration_dir(&self.setup.run_dir, &self.run.plan().nodes[node.0].name, iteration)
+    fn dir_of(&self, run: &Run, node: NodeIx, iteration: Iteration) -> PathBuf {
+        home::iteration_dir(&self.paths.run_dir, &run.plan().nodes[node.0].name, iteration)
     }
 
-    /// Replaces a file atomically: a reader sees the old content or the new one.
-    fn keep_file(&mut self, file: &Path, text: &str, trouble: &'static str) {
-        let mut aside = file.as_os_str().to_owned();
-        aside.push(".new");
-        let written = safe_file::write(Path::new(&aside), safe_file::PRIVATE, secrets::hide(text).as_bytes());
-        let kept = written.and_then(|()| std::fs::rename(&aside, file));
-        if let Err(error) = kept {
-            let detail = format!("{}: {error}", file.display());
-            self.todo.push_back(Input::TroubleMet { kind: trouble, detail });
-        }
+    /// Appends the reason for going to sleep to `decisions.jsonl` in the state directory.
+    pub(super) fn append_context(&self, entry: &ContextEntry) -> io::Result<()> {
+        let mut line = serde_json::to_vec(entry)?;
+        line.push(b'\n');
+        let path = self.paths.state_dir.join(CONTEXT_FILE);
+        let kept = safe_file::append(&path, safe_file::PLAIN).and_then(|mut file| {
+            file.write_all(&line)?;
+            file.sync_data()
+        });
+        kept.map_err(|error| io::Error::new(error.kind(), format!("{}: {error}", path.display())))
     }
+}
+
+/// Replaces a file atomically: a reader sees the old content or the new one. Returns the trouble it met.
+fn keep_file(file: &Path, text: &str, trouble: &'static str) -> Option<Input> {
+    let mut aside = file.as_os_str().to_owned();
+    aside.push(".new");
+    let written = safe_file::write(Path::new(&aside), safe_file::PRIVATE, secrets::hide(text).as_bytes());
+    let error = written.and_then(|()| std::fs::rename(&aside, file)).err()?;
+    let detail = format!("{}: {error}", file.display());
+    Some(Input::TroubleMet { kind: trouble, detail })
 }
 
 fn how_it_ended(session: &SessionEnded) -> String {

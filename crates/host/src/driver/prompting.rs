@@ -1,19 +1,22 @@
 //! Prepares a node's session: collects the outputs of its prep commands, then assembles the prompt.
 
-use super::Driver;
+use super::HostShell;
 use crate::driver::inbox::Mail;
 use crate::fs::digest::Digester;
 use crate::fs::outputs;
 use crate::fs::pins;
-use crate::prompt::Ask;
+use crate::prompt::{Ask, Prompter};
 use crate::store::journal;
 use dogwatch_config::placeholders::CommandOutput;
+use dogwatch_core::Run;
+use dogwatch_core::drive::shell::WantedPrompt;
 use dogwatch_core::record::event::{InputDigest, NodeState};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::decision::PromptContext;
+use dogwatch_core::record::view::View;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::Job;
+use dogwatch_core::run::job::{Job, JobKind};
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long the digest of the work tree may take. After that the agent is called without one.
@@ -21,45 +24,71 @@ const DIGEST_BOUND: Duration = Duration::from_secs(2);
 
 /// The pending prompt of an open iteration. Dropped when the iteration closes.
 #[derive(Default)]
-pub(super) struct PendingPrompt {
-    pub outputs: Vec<CommandOutput>,
-    pub prompt: String,
+struct PendingPrompt {
+    outputs: Vec<CommandOutput>,
+    prompt: String,
     /// Why there is no prompt. The session is then not started.
-    pub fault: Option<String>,
+    fault: Option<String>,
 }
 
-/// What the core wants in a prompt.
-pub(super) struct Wanted {
-    pub messages: Vec<String>,
-    pub input_digest: bool,
-    pub prompt_context: Box<PromptContext>,
+/// The prompts of open iterations, and what they are made from.
+pub(super) struct Prompts {
+    prompter: Prompter,
+    digester: Digester,
+    pending: BTreeMap<NodeIx, PendingPrompt>,
 }
 
-impl Driver<'_> {
-    pub(super) fn pending_prompt(&mut self, job: Job) -> &mut PendingPrompt {
-        self.pending_prompts.entry(job.node).or_default()
+impl Prompts {
+    /// Creates the prompts of a run.
+    pub fn new(prompter: Prompter, digester: Digester) -> Prompts {
+        Prompts { prompter, digester, pending: BTreeMap::new() }
     }
 
-    pub(super) fn prompt_of(&self, job: Job) -> &str {
-        self.pending_prompts.get(&job.node).map_or("", |pending| &pending.prompt)
+    /// Returns the prompt of a session.
+    pub fn prompt_of(&self, job: Job) -> &str {
+        self.pending.get(&job.node).map_or("", |pending| &pending.prompt)
     }
 
-    /// Drops the pending prompts of closed iterations, so that only open ones use memory.
-    pub(super) fn drop_pending_prompts(&mut self) {
-        let view = self.run.view();
-        self.pending_prompts.retain(|node, _| view.node(*node).current.started.is_some());
+    /// Returns why a session has no prompt, if it has none.
+    pub fn fault_of(&self, job: Job) -> Option<&str> {
+        self.pending.get(&job.node)?.fault.as_deref()
+    }
+
+    /// Keeps the output of a prep command for the prompt.
+    pub fn set_output(&mut self, job: Job, output: CommandOutput) {
+        let outputs = &mut self.pending.entry(job.node).or_default().outputs;
+        outputs.retain(|known| known.name != output.name);
+        outputs.push(output);
+    }
+
+    /// Uses an error in place of the output of a prep command that did not start.
+    pub fn command_failed(&mut self, run: &Run, job: Job, error: &str) {
+        if let JobKind::Command(index) = job.kind {
+            let name = run.plan().nodes[job.node.0].settings.commands[index].name.clone();
+            let text = format!("[dogwatch: command `{name}` could not be started: {error}]");
+            self.set_output(job, CommandOutput { name, text, exit_code: None });
+        }
+    }
+
+    /// Drops the prompts of closed iterations, so that only open ones use memory.
+    pub fn forget_closed(&mut self, view: &View) {
+        self.pending.retain(|node, _| view.node(*node).current.started.is_some());
         self.prompter.forget(|node| view.node(node).state == NodeState::Running);
     }
+}
 
-    pub(super) fn assemble(&mut self, node: NodeIx, iteration: Iteration, wanted: &Wanted) {
+impl HostShell<'_> {
+    /// Assembles the prompt of an iteration. Returns what happened, with `PromptAssembled` as the last input.
+    pub(super) fn assemble_prompt(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input> {
+        let (node, iteration) = (wanted.node, wanted.iteration);
         let stopped = wanted.prompt_context.diagnosis.as_ref().map(|diagnosis| diagnosis.iteration);
-        let last_output = stopped.map(|stopped| self.last_output(node, stopped)).unwrap_or_default();
-        let artifacts = if stopped.is_some() { self.artifacts(node) } else { Vec::new() };
-        let pending = self.pending_prompts.entry(node).or_default();
+        let last_output = stopped.map(|stopped| self.last_output(run, node, stopped)).unwrap_or_default();
+        let artifacts = if stopped.is_some() { self.artifacts(run, node) } else { Vec::new() };
+        let pending = self.prompts.pending.entry(node).or_default();
         let outputs = std::mem::take(&mut pending.outputs);
-        let assembled = self.prompter.assemble(&Ask {
+        let assembled = self.prompts.prompter.assemble(&Ask {
             ix: node,
-            node: &self.run.plan().nodes[node.0],
+            node: &run.plan().nodes[node.0],
             iteration,
             outputs: &outputs,
             messages: &wanted.messages,
@@ -69,24 +98,26 @@ impl Driver<'_> {
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
         (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
-        self.todo.extend(assembled.about_file.into_iter().chain(assembled.trouble));
-        let input_digest = if wanted.input_digest { self.input_digest(node, &assembled.key) } else { None };
-        self.todo.push_back(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
+        let mut news: Vec<Input> = assembled.about_file.into_iter().chain(assembled.trouble).collect();
+        let input_digest =
+            if wanted.input_digest { self.input_digest(run, node, &assembled.key, &mut news) } else { None };
+        news.push(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
+        news
     }
 
     /// Hashes the files that the node's checks depend on. Another thread reads them and posts the result to the
     /// inbox.
-    pub(super) fn hash_pins(&mut self, node: NodeIx, iteration: Iteration) {
-        let policy = &self.run.plan().nodes[node.0].settings.checks;
-        let known = self.run.view().node(node).attempts.pins.as_deref();
+    pub(super) fn hash_pins(&self, run: &Run, node: NodeIx, iteration: Iteration) {
+        let policy = &run.plan().nodes[node.0].settings.checks;
+        let known = run.view().node(node).attempts.pins.as_deref();
         let request = pins::Request {
-            work_dir: self.work_dir(node),
+            work_dir: self.work_dir(run, node),
             globs: policy.pin.clone(),
             // The programs of the checks are looked up only once. A program that the agent has yet to write is not
             // a change.
             checks: if known.is_none() { policy.commands.clone() } else { Vec::new() },
             known: known.into_iter().flatten().map(|pin| pin.path.clone()).collect(),
-            state_dirs: self.state_dirs(node),
+            state_dirs: self.state_dirs(run, node),
         };
         let inbox = self.inbox.clone();
         let post = move |pins| {
@@ -97,16 +128,22 @@ impl Driver<'_> {
 
     /// Digests what the agent is about to see. Returns `None`, so that no call is skipped, if the work tree cannot
     /// be read in time.
-    fn input_digest(&mut self, node: NodeIx, key: &str) -> Option<InputDigest> {
-        let digest = match self.own_tree(node) {
+    fn input_digest(
+        &mut self,
+        run: &Run,
+        node: NodeIx,
+        key: &str,
+        news: &mut Vec<Input>,
+    ) -> Option<InputDigest> {
+        let digest = match self.own_tree(run, node) {
             Some(own) => Digester::new(&own, &outputs::own_files()).digest(DIGEST_BOUND),
-            None => self.digester.digest(DIGEST_BOUND),
+            None => self.prompts.digester.digest(DIGEST_BOUND),
         };
         let tree = match digest {
             Ok(tree) => tree,
             Err(error) => {
                 let detail = format!("{error}; calling the agent anyway");
-                self.todo.push_back(Input::TroubleMet { kind: "work_tree_digest", detail });
+                news.push(Input::TroubleMet { kind: "work_tree_digest", detail });
                 return None;
             }
         };

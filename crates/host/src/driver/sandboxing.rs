@@ -1,34 +1,37 @@
 //! Puts a session into its sandbox.
 
-use super::Driver;
+use super::HostShell;
+use super::commands::plan_of;
 use crate::process::keeper::EnvChange;
 use crate::sandbox::{Facts, Policy, wrap};
 use crate::store::home;
+use dogwatch_core::Run;
 use dogwatch_core::run::job::Job;
 use std::path::PathBuf;
 
-impl Driver<'_> {
+impl HostShell<'_> {
     /// Returns the command line of a session in its sandbox. Extends the environment. Without a sandbox nothing changes.
     pub(super) fn sandboxed(
         &self,
+        run: &Run,
         job: Job,
         argv: Vec<String>,
         env: &mut Vec<EnvChange>,
     ) -> Result<Vec<String>, String> {
-        let (work_dir, iteration_dir) = (self.work_dir(job.node), self.iteration_dir(job));
+        let (work_dir, iteration_dir) = (self.work_dir(run, job.node), self.iteration_dir(run, job));
         let home_dir = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let facts = Facts {
-            reader: self.run.session(job.node).reader,
+            reader: run.session(job.node).reader,
             work_tree: &home::work_tree(&work_dir),
             work_dir: &work_dir,
-            state_dir: &self.setup.state_dir,
-            run_dir: &self.setup.run_dir,
+            state_dir: &self.paths.state_dir,
+            run_dir: &self.paths.run_dir,
             iteration_dir: &iteration_dir,
-            loop_file: &self.setup.loop_file,
+            loop_file: &self.paths.loop_file,
             home: home_dir.as_deref(),
             env: &|name| std::env::var(name).ok(),
         };
-        let Some(policy) = Policy::of(&self.plan(job).settings.sandbox, &facts) else { return Ok(argv) };
+        let Some(policy) = Policy::of(&plan_of(run, job).settings.sandbox, &facts) else { return Ok(argv) };
         let (argv, more) =
             wrap(&policy, argv).map_err(|error| format!("cannot prepare the sandbox: {error}"))?;
         env.extend(more);

@@ -9,9 +9,7 @@ use crate::process::keeper::Keeper;
 use crate::process::pump::Pump;
 use crate::process::sinks::JobSink;
 use dogwatch_core::record::ids::NodeIx;
-use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Exit, Job};
-use dogwatch_core::watch::coalesce::Coalescer;
+use dogwatch_core::run::job::Job;
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -19,38 +17,16 @@ use std::os::fd::{AsFd, BorrowedFd};
 /// The most idle keepers that are kept. Any more are stopped.
 pub(super) const MAX_IDLE_KEEPERS: usize = 64;
 
-/// A running job.
-pub(super) struct Live {
-    pub job: Job,
-    /// The keeper's number for the job. The job's processes also carry it in their environment.
-    pub number: u64,
-    /// Inputs that arrived before the keeper reported the start, such as output and wake requests. They are
-    /// processed after it.
-    pub early: Vec<Input>,
-    pub started: bool,
-    /// The pid of the main process, once it runs.
-    pub main: Option<u32>,
-    /// Changes in the work tree while the job runs.
-    pub workspace: Coalescer,
-    /// The agent channel of a session.
-    pub mcp: Option<McpSession>,
-    /// The command line, with secrets redacted.
-    pub argv: Vec<String>,
-    /// Whether no other process was left when the main process exited.
-    pub alone: bool,
-    pub exit: Option<Exit>,
-    /// Whether the job was signaled before it exited by itself.
-    pub signaled: bool,
-    pub pump: Pump<JobSink>,
-    /// Watches the worktree of a session that has its own.
-    pub watcher: Option<PathWaker>,
-}
-
 /// A keeper and its job.
 pub(super) struct Slot {
+    pub job: Job,
     /// `None` once the keeper is lost and its processes cannot be killed.
     pub keeper: Option<Keeper>,
-    pub live: Live,
+    pub pump: Pump<JobSink>,
+    /// The agent channel of a session.
+    pub mcp: Option<McpSession>,
+    /// Watches the worktree of a session that has its own.
+    pub watcher: Option<PathWaker>,
 }
 
 /// The keeper that has a report.
@@ -92,7 +68,7 @@ impl Slots {
 
     /// Adds a slot.
     pub fn fill(&mut self, slot: Slot) {
-        self.busy.insert(slot.live.job.node, slot);
+        self.busy.insert(slot.job.node, slot);
     }
 
     /// Removes and returns the slot of a node.
@@ -100,24 +76,24 @@ impl Slots {
         self.busy.remove(&node)
     }
 
-    /// Returns the slot of a job.
-    pub fn of(&mut self, job: Job) -> Option<&mut Slot> {
-        self.node(job.node).filter(|slot| slot.live.job == job)
-    }
-
     /// Returns the slot of a node.
     pub fn node(&mut self, node: NodeIx) -> Option<&mut Slot> {
         self.busy.get_mut(&node)
     }
 
-    /// Iterates over all slots.
-    pub fn all(&mut self) -> impl Iterator<Item = &mut Slot> {
-        self.busy.values_mut()
+    /// Returns the keeper of a node's job.
+    pub fn keeper(&mut self, node: NodeIx) -> Option<&mut Keeper> {
+        self.node(node)?.keeper.as_mut()
     }
 
-    /// Returns whether no job is running.
-    pub fn is_empty(&self) -> bool {
-        self.busy.is_empty()
+    /// Returns the agent channel of a job.
+    pub fn mcp_of(&self, job: Job) -> Option<&McpSession> {
+        self.busy.get(&job.node).filter(|slot| slot.job == job)?.mcp.as_ref()
+    }
+
+    /// Iterates over all slots.
+    pub fn all(&self) -> impl Iterator<Item = &Slot> {
+        self.busy.values()
     }
 
     /// Iterates over the file descriptors of all keepers, in a fixed order.

@@ -1,18 +1,18 @@
 //! The record as the driver keeps it: events are written before they are shown, and shown before any effect.
 
-use crate::store::journal::{Journal, JournalError};
-use dogwatch_core::record::event::Recorded;
-use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::Job;
+use super::journal::{Journal, JournalError, JournalFile};
+use crate::record::event::Recorded;
+use crate::run::input::Input;
+use crate::run::job::Job;
 use std::collections::VecDeque;
-use std::io;
-use std::path::Path;
 
 /// How many times in a row, 5 s apart, the state of the journal may be unknown before it counts as lost.
-const MAX_BLIND: u32 = 12;
+pub const MAX_BLIND: u32 = 12;
 
-pub(super) struct Record {
-    journal: Journal,
+/// The journal with what waits for it.
+#[derive(Debug)]
+pub(super) struct Record<F> {
+    journal: Journal<F>,
     unshown: Vec<Recorded>,
     broken: bool,
     /// How many times in a row the state of the file could not be read.
@@ -41,12 +41,12 @@ pub(super) enum RecordEndError {
     /// It can never be written.
     Lost(String),
     /// It may be possible to write it soon.
-    NotNow(io::Error),
+    NotNow(String),
 }
 
-impl Record {
+impl<F: JournalFile> Record<F> {
     /// Creates a record that writes to `journal`.
-    pub fn new(journal: Journal) -> Record {
+    pub fn new(journal: Journal<F>) -> Record<F> {
         Record {
             journal,
             unshown: Vec::new(),
@@ -58,9 +58,20 @@ impl Record {
         }
     }
 
+    /// Returns the journal.
+    pub fn journal(&self) -> &Journal<F> {
+        &self.journal
+    }
+
+    /// Returns the journal.
+    #[cfg(test)]
+    pub fn journal_mut(&mut self) -> &mut Journal<F> {
+        &mut self.journal
+    }
+
     /// Returns the path of the journal.
-    pub fn path(&self) -> &Path {
-        self.journal.path()
+    pub fn path(&self) -> String {
+        self.journal.file().path()
     }
 
     /// Appends an event. It is written with the next `settle`.
@@ -69,7 +80,7 @@ impl Record {
             && let Err(error) = self.journal.append(&recorded)
         {
             self.closed = true;
-            self.lose(error.to_string(), todo);
+            self.lose(error, todo);
         }
         self.unshown.push(recorded);
     }
@@ -126,10 +137,10 @@ impl Record {
     }
 
     /// Notes that part of the record could not be written. From now on starts are withheld.
-    pub fn fail(&mut self, error: &io::Error, todo: &mut VecDeque<Input>) {
+    pub fn fail(&mut self, error: &str, todo: &mut VecDeque<Input>) {
         if !std::mem::replace(&mut self.broken, true) {
-            let shown = self.path().display();
-            let detail = format!("{shown}: {error}; nothing new is started until it can be written");
+            let path = self.path();
+            let detail = format!("{path}: {error}; nothing new is started until it can be written");
             todo.push_back(Input::RecordFailed { detail });
         }
     }
@@ -156,7 +167,7 @@ impl Record {
                 if self.blind < MAX_BLIND {
                     return Retried::NotYet;
                 }
-                let detail = format!("{}: {error}", self.path().display());
+                let detail = format!("{}: {error}", self.path());
                 self.take_fault(JournalError::Changed(detail), todo);
                 Retried::Lost
             }
@@ -202,95 +213,5 @@ impl Record {
     /// Takes all withheld starts.
     pub fn take_withheld(&mut self) -> Vec<Job> {
         std::mem::take(&mut self.withheld)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::store::journal::MAX_PENDING;
-    use dogwatch_core::record::event::Event;
-    use dogwatch_core::time::moment::Moment;
-
-    fn notice(seq: u64, bytes: usize) -> Recorded {
-        let event = Event::Notice { kind: "test".into(), message: "x".repeat(bytes) };
-        Recorded::new(seq, Moment::default(), event)
-    }
-
-    #[test]
-    fn a_full_record_is_reported_once_and_has_no_line_after_the_gap() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
-        let mut todo = VecDeque::new();
-        for (seq, bytes) in [(1, MAX_PENDING / 2), (2, MAX_PENDING), (3, 10), (4, 10)] {
-            record.add(notice(seq, bytes), &mut todo);
-        }
-        assert_eq!(todo.len(), 1);
-        assert!(record.settle(&mut todo));
-        let text = std::fs::read_to_string(record.path()).expect("reads");
-        assert_eq!(text.lines().count(), 1, "only lines before the gap");
-        assert!(matches!(record.finish(), Err(RecordEndError::Lost(_))), "its end is not in the file");
-    }
-
-    // promise: 10
-    #[test]
-    fn a_journal_that_another_program_changed_is_lost_once_and_never_written_to_again() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let mut record = Record::new(Journal::create(dir.path()).expect("creates"));
-        let mut todo = VecDeque::new();
-        record.add(notice(1, 10), &mut todo);
-        assert!(record.settle(&mut todo));
-        std::fs::write(record.path(), "").expect("cuts it");
-        for seq in 2..5 {
-            record.add(notice(seq, 10), &mut todo);
-            record.settle(&mut todo);
-        }
-        assert!(
-            matches!(&todo.make_contiguous(), [Input::RecordLost { detail }] if detail.contains("0 bytes"))
-        );
-        assert!(record.lost(&mut todo).is_some());
-        assert_eq!(std::fs::metadata(record.path()).expect("is there").len(), 0);
-        assert!(matches!(record.finish(), Err(RecordEndError::Lost(_))));
-    }
-
-    /// Makes a directory's path unresolvable for a while: stat fails with ELOOP, even for root.
-    fn hide(run: &Path, hidden: &Path) {
-        std::fs::rename(run, hidden).expect("moves");
-        std::os::unix::fs::symlink(run, run).expect("a link to itself");
-    }
-
-    // promise: 10
-    #[test]
-    fn a_state_that_cannot_be_read_for_a_moment_holds_starts_back_and_loses_nothing() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (run, hidden) = (dir.path().join("run"), dir.path().join("hidden"));
-        std::fs::create_dir(&run).expect("a directory");
-        let mut record = Record::new(Journal::create(&run).expect("creates"));
-        let mut todo = VecDeque::new();
-        hide(&run, &hidden);
-        record.add(notice(1, 10), &mut todo);
-        assert!(!record.settle(&mut todo));
-        assert!(matches!(todo.make_contiguous(), [Input::RecordFailed { .. }]), "{todo:?}");
-        assert_eq!(record.retry(&mut todo), Retried::NotYet);
-        assert_eq!(record.lost(&mut todo), None);
-        std::fs::remove_file(&run).and_then(|()| std::fs::rename(&hidden, &run)).expect("moves back");
-        assert_eq!(record.retry(&mut todo), Retried::Written);
-        record.finish().expect("whole again");
-        assert_eq!(std::fs::read_to_string(record.path()).expect("reads").lines().count(), 1);
-    }
-
-    // promise: 10
-    #[test]
-    fn a_state_that_can_never_be_read_again_is_lost_after_so_many_tries() {
-        let dir = tempfile::tempdir().expect("a directory");
-        let (run, hidden) = (dir.path().join("run"), dir.path().join("hidden"));
-        std::fs::create_dir(&run).expect("a directory");
-        let mut record = Record::new(Journal::create(&run).expect("creates"));
-        let mut todo = VecDeque::new();
-        hide(&run, &hidden);
-        assert_eq!(record.lost(&mut todo), None);
-        let tries = (1..).find(|_| record.retry(&mut todo) == Retried::Lost).expect("gives up");
-        assert_eq!(tries, MAX_BLIND);
-        assert!(matches!(todo.make_contiguous(), [Input::RecordLost { .. }, Input::RecordFailed { .. }]));
     }
 }

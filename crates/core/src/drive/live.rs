@@ -1,0 +1,135 @@
+//! The running jobs, at most one per node.
+
+use super::shell::Sent;
+use crate::record::ids::NodeIx;
+use crate::run::agent_channel::AgentChannel;
+use crate::run::input::Input;
+use crate::run::job::{Exit, Job, JobKind};
+use crate::time::moment::Awake;
+use crate::watch::Channel;
+use crate::watch::coalesce::Coalescer;
+use std::collections::BTreeMap;
+
+/// The most inputs of one job that wait for the report of its start. The keeper owes that report within 30 s; in a
+/// flood, further observations are dropped until then.
+pub const MAX_EARLY: usize = 10_000;
+
+/// A running job.
+#[derive(Debug)]
+pub(super) struct Live {
+    pub job: Job,
+    /// The keeper's number for the job.
+    pub number: u64,
+    /// Whether a keeper still has the job. It has none once the keeper is lost and some process cannot be killed.
+    pub has_keeper: bool,
+    /// Inputs that arrived before the keeper reported the start, such as output and wake requests. They are
+    /// processed after it.
+    early: Vec<Input>,
+    pub started: bool,
+    /// The pid of the main process, once it runs.
+    pub main: Option<u32>,
+    /// Changes in the work tree while the job runs.
+    pub workspace: Coalescer,
+    /// The agent channel of a session.
+    pub channel: Option<AgentChannel>,
+    /// The command line, with secrets redacted.
+    pub argv: Vec<String>,
+    /// Whether no other process was left when the main process exited.
+    pub alone: bool,
+    pub exit: Option<Exit>,
+    /// Whether the job was signaled before it exited by itself.
+    pub signaled: bool,
+    /// Whether the job's own work tree is watched instead of the shared one.
+    pub watches_own_tree: bool,
+}
+
+impl Live {
+    /// Creates a job whose start is ordered.
+    pub fn new(job: Job, number: u64, sent: Sent) -> Live {
+        Live {
+            job,
+            number,
+            has_keeper: true,
+            early: Vec::new(),
+            started: false,
+            main: None,
+            workspace: Coalescer::new(Channel::Workspace),
+            channel: sent.has_channel.then(|| AgentChannel::new(job)),
+            argv: sent.argv,
+            alone: false,
+            exit: None,
+            signaled: false,
+            watches_own_tree: sent.watches_own_tree,
+        }
+    }
+
+    /// Returns whether this is a session that may already run although its start is not reported.
+    pub fn is_starting_session(&self) -> bool {
+        !self.started && self.job.kind == JobKind::Session
+    }
+
+    /// Holds an input back until the start is reported. In a flood, only observations are dropped.
+    pub fn hold_back(&mut self, input: Input) {
+        if self.early.len() < MAX_EARLY || !matches!(input, Input::Observed { .. }) {
+            self.early.push(input);
+        }
+    }
+
+    /// Takes the inputs that were held back.
+    pub fn take_early(&mut self) -> Vec<Input> {
+        std::mem::take(&mut self.early)
+    }
+
+    /// Hands over what the coalescers of the job hold back, so that it is judged with all evidence.
+    pub fn flush(&mut self, now: Awake) -> impl Iterator<Item = Input> + use<> {
+        let job = self.job;
+        let workspace = self.workspace.flush(now);
+        let calls = self.channel.as_mut().and_then(|channel| channel.flush(now));
+        workspace.into_iter().chain(calls).map(move |seen| Input::Observed { job, seen })
+    }
+}
+
+/// The table of running jobs.
+#[derive(Debug, Default)]
+pub(super) struct Jobs {
+    live: BTreeMap<NodeIx, Live>,
+    started: u64,
+}
+
+impl Jobs {
+    /// Returns the number of the next job.
+    pub fn next_number(&mut self) -> u64 {
+        self.started += 1;
+        self.started
+    }
+
+    /// Adds a job.
+    pub fn add(&mut self, live: Live) {
+        self.live.insert(live.job.node, live);
+    }
+
+    /// Removes and returns the job of a node.
+    pub fn remove(&mut self, node: NodeIx) -> Option<Live> {
+        self.live.remove(&node)
+    }
+
+    /// Returns the entry of a job.
+    pub fn of(&mut self, job: Job) -> Option<&mut Live> {
+        self.node(job.node).filter(|live| live.job == job)
+    }
+
+    /// Returns the job of a node.
+    pub fn node(&mut self, node: NodeIx) -> Option<&mut Live> {
+        self.live.get_mut(&node)
+    }
+
+    /// Iterates over all jobs.
+    pub fn all(&mut self) -> impl Iterator<Item = &mut Live> {
+        self.live.values_mut()
+    }
+
+    /// Returns whether no job is running.
+    pub fn is_empty(&self) -> bool {
+        self.live.is_empty()
+    }
+}
