@@ -200,7 +200,11 @@ pub(super) fn session_ended(s: &SessionEnded) -> String {
     };
     let by = match s.ended_by {
         EndedBy::Itself | EndedBy::NeverStarted => String::new(),
-        by => format!(", ended by {}", spaced(by.as_str())),
+        by @ (EndedBy::Watchdog
+        | EndedBy::Operator
+        | EndedBy::Signal
+        | EndedBy::Budget
+        | EndedBy::ResultGrace) => format!(", ended by {}", spaced(by.as_str())),
     };
     let said = said(s);
     let said = if said.is_empty() { String::new() } else { format!(": \"{said}\"") };

@@ -45,6 +45,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
     }
 
     /// Takes the next event.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn take(&mut self, recorded: &Recorded) {
         let at = recorded.awake_ms;
         self.last = at;
