@@ -54,7 +54,6 @@ fn one_session_at_a_time(events: &[Recorded]) {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
 fn every_iteration_that_began_ended_once(events: &[Recorded], live: &View) {
     let mut open = BTreeMap::new();
     for e in events {
