@@ -5,12 +5,11 @@
 //! disk, so a slow client costs neither memory nor supervision.
 //!
 //! ```text
-//! serve.rs          serves one run               listener.rs  the server thread, sockets and limits
-//! routes.rs         request handlers             events.rs    the journal as a stream for one client
-//! error.rs          error responses              tail.rs      incremental reading of the journal
-//! agent_channel.rs  requests of a session        client.rs    a blocking client
-//! peer.rs           the process behind a connection  strangers.rs connections without a token
-//! machine/          `dogwatch serve`, all runs
+//! serve.rs          serves one run               listener.rs   the server thread, sockets and limits
+//! routes.rs         request handlers             events.rs     the journal as a stream for one client
+//! error.rs          error responses              client.rs     a blocking client
+//! agent_channel.rs  requests of a session        peer.rs       the process behind a connection
+//! machine/          `dogwatch serve`, all runs   strangers.rs  connections without a token
 //! ```
 //!
 //! This crate never writes the record and never starts or stops processes, and GET requests change nothing.
