@@ -400,19 +400,25 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         }
     }
     let built_in = IdlePolicy::default();
+    let strategy = match layers.value("idle.strategy") {
+        Some(Parsed::Strategy(strategy)) => *strategy,
+        _ => Strategy::Exponential,
+    };
+    let max_delay = layers.dur("idle.max_delay", built_in.max_delay);
+    // A user who sets `max_delay` wants no longer wait, whatever the strategy.
+    let longest = if layers.get("idle.max_delay").is_some() { max_delay } else { built_in.longest };
     let policy = IdlePolicy {
         delay: layers.dur("idle.delay", built_in.delay),
         backoff: match layers.value("idle.backoff") {
             Some(Parsed::Number(backoff)) => *backoff,
             _ => built_in.backoff,
         },
-        max_delay: layers.dur("idle.max_delay", built_in.max_delay),
+        max_delay,
         max: layers.limit("idle.max", Limit::Off).duration(),
-        stop_after: stop_after(layers, built_in.stop_after),
-        strategy: match layers.value("idle.strategy") {
-            Some(Parsed::Strategy(strategy)) => *strategy,
-            _ => Strategy::Exponential,
-        },
+        stop_after: stop_after(layers, strategy, built_in.stop_after),
+        strategy,
+        look: layers.get("idle.look").map(|_| layers.dur("idle.look", IdlePolicy::LOOK)),
+        longest: layers.dur("idle.longest", longest),
         skip_unchanged: layers.flag("idle.skip_unchanged", built_in.skip_unchanged),
         instruct: layers.flag("idle.instruct", built_in.instruct),
         after_stop: match layers.text("idle.after_stop").as_deref() {
@@ -421,14 +427,16 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         },
     };
     check_delays(layers, &policy, diagnostics);
+    check_longest(layers, &policy, diagnostics);
     Some(policy)
 }
 
-/// Returns the idle stop. The built-in stop applies only if neither `idle.stop_after` nor `idle.max` is set.
-fn stop_after(layers: &Layers<'_>, built_in: StopAfter) -> StopAfter {
+/// Returns the idle stop. The built-in stop applies only if neither `idle.stop_after` nor `idle.max` is set and the loop
+/// does not learn when its work arrives.
+fn stop_after(layers: &Layers<'_>, strategy: Strategy, built_in: StopAfter) -> StopAfter {
     match layers.value("idle.stop_after") {
         Some(Parsed::StopAfter(stop_after)) => stop_after.clone(),
-        _ if layers.get("idle.max").is_some() => StopAfter::Never,
+        _ if layers.get("idle.max").is_some() || strategy == Strategy::Learned => StopAfter::Never,
         _ => built_in,
     }
 }
@@ -445,5 +453,15 @@ fn check_delays(layers: &Layers<'_>, policy: &IdlePolicy, diagnostics: &mut Diag
     let diagnostic = diagnostics.error(*source, span.clone(), message);
     if origin("idle.max_delay").is_none() {
         diagnostic.help(format!("`idle.max_delay` defaults to {}; set it too", policy.max_delay));
+    }
+}
+
+/// Reports an `idle.longest` that is less than the first wait.
+fn check_longest(layers: &Layers<'_>, policy: &IdlePolicy, diagnostics: &mut Diagnostics) {
+    let Some(longest) = layers.get("idle.longest") else { return };
+    if policy.longest < policy.delay && !layers.is_invalid("idle.delay") {
+        let message =
+            format!("`idle.longest` ({}) is less than `idle.delay` ({})", policy.longest, policy.delay);
+        diagnostics.error(longest.origin.source, longest.origin.span.clone(), message);
     }
 }

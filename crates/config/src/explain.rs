@@ -7,7 +7,7 @@ use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
 use dogwatch_core::settings::{
-    AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Tampered, Ttl,
+    AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Strategy, Tampered, Ttl,
 };
 use dogwatch_core::text::one_line;
 use serde::Serialize;
@@ -68,12 +68,25 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
             _ if path == "idle.stop_after" && layers.get("idle.max").is_some() => {
                 "built-in (`idle.max` is set)".to_owned()
             }
+            _ if path == "idle.stop_after" && learns(settings) => {
+                "built-in (`idle.strategy` is `learned`)".to_owned()
+            }
+            _ if path == "idle.longest" && layers.get("idle.max_delay").is_some() => {
+                "`idle.max_delay`".to_owned()
+            }
+            _ if path == "idle.look" && settings.idle.is_some() => {
+                format!("built-in ({} if the agent is not called)", IdlePolicy::FREE_LOOK)
+            }
             Some(Idle::On(_)) => "built-in".to_owned(),
             None if settings.idle.is_some() => "built-in (`work_when` is set)".to_owned(),
             None => "built-in (no `idle` block)".to_owned(),
         },
         _ => "built-in".to_owned(),
     }
+}
+
+fn learns(settings: &Settings) -> bool {
+    settings.idle.as_ref().is_some_and(|idle| idle.strategy == Strategy::Learned)
 }
 
 /// Returns the value of a setting as it would be written in a file; none if the path is unknown.
@@ -184,6 +197,8 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
             }
         },
         "strategy" => idle.strategy.as_str().to_owned(),
+        "look" => idle.look_cost(false).to_string(),
+        "longest" => idle.longest.to_string(),
         "skip_unchanged" => idle.skip_unchanged.to_string(),
         "instruct" => idle.instruct.to_string(),
         "after_stop" => match idle.after_stop {

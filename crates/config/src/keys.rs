@@ -160,8 +160,10 @@ pub const KEYS: &[Key] = &[
     key("idle.backoff",             Factor,      "`2`", "idle: {backoff: 1.5}", "factor by which each further idle wait grows"),
     key("idle.max_delay",           Span,        "`5m`", "idle: {max_delay: 10m}", "longest idle wait"),
     key("idle.max",                 Limit,       "`off`", "idle: {max: 6h}", "length of an idle streak after which the run ends"),
-    key("idle.stop_after",          StopAfter,   "`{no_pending_tasks: 8}`; `off` if `idle.max` is set", "idle: {stop_after: {no_pending_tasks: 3}}", "number of idle iterations in a row after which the run ends"),
+    key("idle.stop_after",          StopAfter,   "`{no_pending_tasks: 8}`; `off` if `idle.max` is set or with `learned`", "idle: {stop_after: {no_pending_tasks: 3}}", "number of idle iterations in a row after which the run ends"),
     key("idle.strategy",            Strategy,    "`exponential`", "idle: {strategy: fixed}", "how idle waits grow"),
+    key("idle.look",                Span,        "`20s`, or `5s` if the last look did not call the agent", "idle: {look: 1m}", "with `learned`: how much waiting an empty look is worth"),
+    key("idle.longest",             Span,        "`1h`, or `idle.max_delay` if that is set", "idle: {longest: 2h}", "with `learned`: longest idle wait"),
     key("idle.skip_unchanged",      Flag,        "`false`", "idle: {skip_unchanged: true}", "while idle, skip the agent if neither the prompt nor the work tree changed"),
     key("idle.instruct",            Flag,        "`true`", "idle: {instruct: false}", "describe the idle marker to the agent"),
     key("idle.after_stop",          OneOf(&["exit", "watch"]), "`exit`", "idle: {after_stop: watch}", "what to do after the idle stop: exit, or stay asleep until woken"),
@@ -309,7 +311,10 @@ mod tests {
                 .map(str::to_owned)
                 .collect();
         for (block, keys) in [
-            ("idle", "delay backoff max_delay max stop_after strategy skip_unchanged instruct after_stop"),
+            (
+                "idle",
+                "delay backoff max_delay max stop_after strategy look longest skip_unchanged instruct after_stop",
+            ),
             ("wake_on", "paths probe every"),
             (
                 "watchdog",

@@ -274,6 +274,24 @@ fn loop_66_idle_waits_never_shrink() {
 }
 
 #[test]
+fn a_learning_loop_waits_longer_and_does_not_stop_by_itself() {
+    let idle = |yaml: &str| settings(yaml).idle.unwrap();
+    let learned = idle("idle: {strategy: learned}");
+    assert_eq!((learned.strategy, &learned.stop_after), (Strategy::Learned, &StopAfter::Never));
+    assert_eq!((learned.look, learned.longest), (None, secs(3600)));
+    assert_eq!((learned.look_cost(false), learned.look_cost(true)), (secs(20), secs(5)));
+    let set = idle("idle: {strategy: learned, look: 1m, stop_after: 3}");
+    assert_eq!((set.look_cost(true), set.stop_after), (secs(60), StopAfter::Count(3)));
+    // A user who sets `max_delay` wants no longer wait.
+    assert_eq!(idle("idle: {strategy: learned, max_delay: 10m}").longest, secs(600));
+    assert_eq!(idle("idle: {strategy: learned, max_delay: 10m, longest: 2h}").longest, secs(7200));
+    assert_eq!(
+        error("idle: {delay: 1m, longest: 30s}"),
+        "3:28: `idle.longest` (30s) is less than `idle.delay` (1m)"
+    );
+}
+
+#[test]
 fn an_idle_block_is_completed_with_defaults() {
     assert_eq!(settings("").idle, None);
     for yaml in ["idle: {}", "idle:", "idle: true", "idle: {delay: 30s}", "work_when: test -s todo"] {
@@ -296,6 +314,8 @@ fn an_idle_block_is_completed_with_defaults() {
             max: Some(secs(6 * 3600)),
             stop_after: StopAfter::Never,
             strategy: Strategy::Fibonacci,
+            look: None,
+            longest: secs(60),
             skip_unchanged: true,
             instruct: false,
             after_stop: AfterStop::Exit,
@@ -350,8 +370,8 @@ fn limits_may_be_off_and_counts_start_at_one() {
         ("errors: {window: off}", "3:18: `errors.window` must be a duration"),
         ("profile: slow", "3:10: `profile` must be one of `quick`, `standard` or `deep`"),
         (
-            "idle: {strategy: learned}",
-            "3:18: `idle.strategy` must be one of `exponential`, `fixed`, `fibonacci` or `decorrelated`",
+            "idle: {strategy: guessed}",
+            "3:18: `idle.strategy` must be one of `exponential`, `fixed`, `fibonacci`, `decorrelated` or `learned`",
         ),
         ("max_iterations: 1\nmax_ralph_iters: 2", "4:1: `max_iterations` is set twice"),
         ("wake_on: {paths: 5}", "3:18: `wake_on.paths` must be a list of texts"),

@@ -225,6 +225,8 @@ idle.max_delay           5m           built-in
 idle.max                 6h           RALPH.md:4:8
 idle.stop_after          off          built-in (`idle.max` is set)
 idle.strategy            exponential  built-in
+idle.look                20s          built-in (5s if the agent is not called)
+idle.longest             1h           built-in
 idle.skip_unchanged      false        built-in
 idle.instruct            true         built-in
 idle.after_stop          exit         built-in

@@ -5,6 +5,7 @@
 //! `Event`, and every view of a run is a fold of its events.
 
 pub mod drive;
+pub mod learn;
 pub mod record;
 pub mod run;
 pub mod settings;

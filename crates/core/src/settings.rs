@@ -9,11 +9,13 @@ use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+mod idle;
 mod mcp;
 mod sandbox;
 mod watchdog;
 mod written;
 
+pub use idle::{AfterStop, IdlePolicy, NO_PENDING_TASKS, StopAfter, Strategy};
 pub use mcp::{McpPlace, McpPolicy, McpServer};
 pub use sandbox::{SandboxMode, SandboxPolicy};
 pub use watchdog::{Profile, Ttl, WatchPolicy};
@@ -422,102 +424,6 @@ pub struct LimitPolicy {
 impl Default for LimitPolicy {
     fn default() -> Self {
         LimitPolicy { max_wait: Dur::from_hours(6), overload_retries: 10 }
-    }
-}
-
-/// How long to wait when there is nothing to do, and when to stop waiting.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct IdlePolicy {
-    /// The wait after the first idle iteration.
-    pub delay: Dur,
-    /// The factor by which each further wait grows.
-    pub backoff: f64,
-    /// The longest wait.
-    pub max_delay: Dur,
-    /// The length of an idle streak that ends the loop.
-    pub max: Option<Dur>,
-    /// The number of idle iterations that stops the loop.
-    pub stop_after: StopAfter,
-    /// How the waits grow.
-    pub strategy: Strategy,
-    /// Do not start the agent while the prompt and the work tree are unchanged since its last idle answer.
-    pub skip_unchanged: bool,
-    /// Explain the idle marker to the agent at the end of the prompt.
-    pub instruct: bool,
-    /// What the process does after an idle limit has stopped the loop.
-    #[serde(default)]
-    pub after_stop: AfterStop,
-}
-
-/// What the process does after an idle stop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AfterStop {
-    /// The run ends with outcome `idle`.
-    #[default]
-    Exit,
-    /// The run sleeps, without an agent and without a timer, until it is woken.
-    Watch,
-}
-
-impl Default for IdlePolicy {
-    fn default() -> Self {
-        IdlePolicy {
-            delay: Dur::from_secs(30),
-            backoff: 2.0,
-            max_delay: Dur::from_mins(5),
-            max: None,
-            stop_after: StopAfter::PerReason(vec![(NO_PENDING_TASKS.to_owned(), 8)]),
-            strategy: Strategy::Exponential,
-            skip_unchanged: false,
-            instruct: true,
-            after_stop: AfterStop::Exit,
-        }
-    }
-}
-
-/// The idle reason for "all tasks are done".
-pub const NO_PENDING_TASKS: &str = "no_pending_tasks";
-
-/// The number of consecutive idle iterations after which the loop ends.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum StopAfter {
-    /// The count stops nothing.
-    Never,
-    /// This number of consecutive idle iterations, for any reason.
-    Count(u32),
-    /// One limit per reason, which counts only consecutive iterations with that reason.
-    PerReason(Vec<(String, u32)>),
-}
-
-/// How idle waits grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    /// Each wait is longer by a constant factor.
-    Exponential,
-    /// All waits are equal.
-    Fixed,
-    /// The waits grow like the Fibonacci numbers.
-    Fibonacci,
-    /// Each wait is drawn from a range that depends on the wait before.
-    Decorrelated,
-}
-
-impl Strategy {
-    /// All strategies.
-    pub const ALL: [Strategy; 4] =
-        [Strategy::Exponential, Strategy::Fixed, Strategy::Fibonacci, Strategy::Decorrelated];
-
-    /// Returns the name of the strategy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Strategy::Exponential => "exponential",
-            Strategy::Fixed => "fixed",
-            Strategy::Fibonacci => "fibonacci",
-            Strategy::Decorrelated => "decorrelated",
-        }
     }
 }
 

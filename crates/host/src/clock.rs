@@ -22,6 +22,12 @@ fn millis(t: Timespec) -> u64 {
     secs.saturating_mul(1_000).saturating_add(u64::try_from(t.tv_nsec).unwrap_or(0) / 1_000_000)
 }
 
+/// Returns local time minus UTC at a moment, in seconds.
+pub fn utc_offset_s(at: Wall) -> i32 {
+    let Ok(at) = jiff::Timestamp::from_millisecond(at.0) else { return 0 };
+    jiff::tz::TimeZone::system().to_offset(at).seconds()
+}
+
 /// Returns the id of this boot. Pids and boot clock values are comparable only within one boot.
 pub fn boot_id() -> String {
     std::fs::read_to_string("/proc/sys/kernel/random/boot_id")

@@ -61,7 +61,14 @@ impl Story {
     fn wait(&mut self, why: WaitWhy, seconds: u64) -> &mut Story {
         let delay = Dur::from_secs(seconds);
         let until = self.now.wall.plus(delay);
-        self.tell(Event::WaitStarted { node: node(), why, delay_s: Some(delay), until: Some(until) })
+        self.tell(Event::WaitStarted {
+            node: node(),
+            why,
+            delay_s: Some(delay),
+            until: Some(until),
+            utc_offset_s: None,
+            because: None,
+        })
     }
 
     fn wake(&mut self) -> &mut Story {
@@ -176,7 +183,14 @@ fn a_pause_has_no_length_and_no_end() {
     story
         .tell(Event::Paused {})
         .tell(Event::MessageReceived { text: "mind the tests".into(), from: Source::Operator });
-    story.tell(Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
+    story.tell(Event::WaitStarted {
+        node: node(),
+        why: WaitWhy::Paused,
+        delay_s: None,
+        until: None,
+        utc_offset_s: None,
+        because: None,
+    });
     let status = serde_json::to_value(story.status()).expect("serializes");
     assert_eq!(status["state"], "paused");
     assert_eq!(status["paused"], true);

@@ -156,6 +156,7 @@ pub fn word(event: &Event) -> Option<String> {
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::DayUsed(_)
+        | Event::IdleLearned { .. }
         | Event::Unknown => return None,
         Event::WorktreeReady { branch, .. } => format!("worktree_ready {branch}"),
         Event::ChecksPinned { files, .. } => format!("checks_pinned {}", files.len()),

@@ -4,8 +4,9 @@ use crate::act::{Act, Keeper};
 use crate::check;
 use crate::plan;
 use dogwatch_core::Run;
+use dogwatch_core::learn::Arrivals;
 use dogwatch_core::record::event::{EndStep, Event, InputDigest, Pin, Recorded, RunEnded, WaitEndedBy};
-use dogwatch_core::record::ids::{Iteration, NodeIx};
+use dogwatch_core::record::ids::{Iteration, NodeIx, NodeName};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::ResumeError;
@@ -125,6 +126,12 @@ impl World {
     /// Sets the content of the pinned files in an iteration.
     pub fn pinning(mut self, pins: impl FnMut(Iteration) -> Result<Vec<Pin>, String> + 'static) -> World {
         self.pins = Box::new(pins);
+        self
+    }
+
+    /// Sets what the nodes learned in earlier runs.
+    pub fn knowing(mut self, learned: BTreeMap<NodeName, Arrivals>) -> World {
+        self.run.learn_from(learned);
         self
     }
 

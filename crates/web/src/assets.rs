@@ -44,6 +44,7 @@ const ALL: &[Asset] = assets![
     SCRIPT "/app/steer.js" = "app/steer.js",
     SCRIPT "/app/state.js" = "app/state.js",
     SCRIPT "/app/keys.js" = "app/keys.js",
+    SCRIPT "/app/forecast.js" = "app/forecast.js",
     SCRIPT "/app/frame.js" = "app/frame.js",
     SCRIPT "/app/overview.js" = "app/overview.js",
     SCRIPT "/app/run.js" = "app/run.js",

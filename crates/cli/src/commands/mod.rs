@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod events;
 mod exec;
+mod forecast;
 mod gc;
 mod history;
 mod init;
@@ -54,6 +55,7 @@ pub enum Command {
     Gc(gc::Args),
     Replay(replay::Args),
     Tune(tune::Args),
+    Forecast(forecast::Args),
     Serve(serve::Args),
     Top(top::Args),
     Mcp(mcp::Args),
@@ -88,6 +90,7 @@ impl Command {
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Tune(args) => tune::run(&args),
+            Command::Forecast(args) => forecast::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
             Command::Mcp(args) => mcp::run(&args),

@@ -6,14 +6,18 @@ use crate::screen::ShowFlags;
 use crate::secrets;
 use crate::supervise::{Ready, hold, random, supervise};
 use dogwatch_core::Run;
+use dogwatch_core::learn::Arrivals;
 use dogwatch_core::record::event::RunStarted;
-use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::run::input::Input;
+use dogwatch_core::settings::{NodePlan, Plan, Strategy};
 use dogwatch_core::text::redact;
 use dogwatch_host::clock;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
+use dogwatch_host::store::learned::{Depth, Loop};
 use dogwatch_host::store::lock::Place;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// Loop an agent over a prompt, or run a graph of nodes
@@ -67,13 +71,19 @@ pub fn run(args: Args) -> Result<u8, CliError> {
             "choose another directory with --state-dir",
         )
     };
+    let (learned, mut notices) = learned(&state, &file, &loaded.plan);
+    if !git {
+        notices.push(no_git());
+    }
     let run_dir = state.make_run(&run_id).map_err(no_record)?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
     secrets::keep(&run_dir, &loaded.plan).map_err(no_record)?;
     let hidden = secrets::of(&loaded.plan);
+    let mut run = Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone())
+        .filtered(Box::new(|event| hidden.hide_in(event)));
+    run.learn_from(learned);
     let ready = Ready {
-        run: Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone())
-            .filtered(Box::new(|event| hidden.hide_in(event))),
+        run,
         run_id,
         journal: Journal::create(&run_dir).map_err(no_record)?,
         state_dir: state.path().canonicalize().map_err(no_record)?,
@@ -81,7 +91,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        notices: (!git).then(no_git).into_iter().chain(sandbox).collect(),
+        notices: notices.into_iter().chain(sandbox).collect(),
         show: args.show.show(),
     };
     supervise(held, ready)
@@ -104,6 +114,25 @@ fn fits_the_record(loaded: &Planned) -> Result<(), CliError> {
         ));
     }
     Ok(())
+}
+
+/// Returns what the nodes learned in earlier runs, and notices about the parts of it that cannot be used. Nothing is read
+/// unless a node uses it.
+fn learned(state: &StateDir, file: &LoopFile, plan: &Plan) -> (BTreeMap<NodeName, Arrivals>, Vec<Input>) {
+    let learns =
+        |node: &NodePlan| node.settings.idle.as_ref().is_some_and(|idle| idle.strategy == Strategy::Learned);
+    if !plan.nodes.iter().any(learns) {
+        return Default::default();
+    }
+    let (work_dir, loop_file) = (file.work_dir.display().to_string(), file.path.display().to_string());
+    let place = Loop { state_dir: state, work_dir: &work_dir, loop_file: &loop_file };
+    let mut history = place.read(plan, Depth::State, None);
+    if history.nodes.values().all(|node| node.arrivals.is_empty()) {
+        history.problems.push("no idle history of this loop yet; starting with plain waits".to_owned());
+    }
+    let notices = history.problems.into_iter();
+    let notices = notices.map(|message| Input::Noticed { kind: "idle_history", message }).collect();
+    (history.nodes.into_iter().map(|(name, node)| (name, node.arrivals)).collect(), notices)
 }
 
 fn no_git() -> Input {

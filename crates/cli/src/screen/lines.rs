@@ -186,9 +186,10 @@ impl Pieces {
                 failed_checks(attempt)
             }
             // After a resume, the idle iteration was reported by the previous process.
-            Event::WaitStarted { why: WaitWhy::Idle, delay_s: Some(delay), .. } => {
+            Event::WaitStarted { why: WaitWhy::Idle, delay_s: Some(delay), because, .. } => {
                 let why = if self.idle.is_empty() { "idle" } else { &self.idle };
-                let text = format!("  {why}, backing off to {}", words::seconds(*delay));
+                let because = words::because(because.as_deref());
+                let text = format!("  {why}, backing off to {}{because}", words::seconds(*delay));
                 normally(show, Tone::Quiet, text)
             }
             event => main_line(event, show),

@@ -128,7 +128,17 @@ impl Book {
     fn waits(&mut self, second: u64, delay: u64) -> &mut Book {
         let until = at(second + delay).wall;
         let delay_s = Some(Dur::from_secs(delay));
-        self.add(second, Event::WaitStarted { node: node(), why: WaitWhy::Idle, delay_s, until: Some(until) })
+        self.add(
+            second,
+            Event::WaitStarted {
+                node: node(),
+                why: WaitWhy::Idle,
+                delay_s,
+                until: Some(until),
+                utc_offset_s: None,
+                because: None,
+            },
+        )
     }
 
     fn ends(&mut self, second: u64, outcome: Outcome, exit_code: u8) -> &mut Book {
@@ -235,7 +245,17 @@ fn the_screen_ticks_only_while_something_on_it_counts() {
     assert!(!top_of(vec![(run(1), false, ended)], 60).counts());
     let mut paused = Book::of(run(1));
     paused.add(5, Event::Paused {});
-    paused.add(6, Event::WaitStarted { node: node(), why: WaitWhy::Paused, delay_s: None, until: None });
+    paused.add(
+        6,
+        Event::WaitStarted {
+            node: node(),
+            why: WaitWhy::Paused,
+            delay_s: None,
+            until: None,
+            utc_offset_s: None,
+            because: None,
+        },
+    );
     assert!(!top_of(vec![(run(1), true, paused)], 60).counts());
     let mut waiting = Book::of(run(1));
     waiting.waits(50, 120);

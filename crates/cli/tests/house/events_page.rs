@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The files that declare the types of the record.
-const SOURCES: [&str; 12] = [
+const SOURCES: [&str; 13] = [
     "record/event.rs",
     "record/event/payload.rs",
     "record/event/kinds.rs",
@@ -18,6 +18,7 @@ const SOURCES: [&str; 12] = [
     "run/caller.rs",
     "run/recovery.rs",
     "settings.rs",
+    "settings/idle.rs",
     "watch/fact.rs",
     "watch/evidence.rs",
     "watch/mod.rs",

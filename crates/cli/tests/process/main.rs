@@ -25,6 +25,7 @@ mod graphs;
 mod history;
 mod idle;
 mod keepers;
+mod learned;
 mod limits;
 mod locks;
 mod looping;

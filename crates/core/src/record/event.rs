@@ -3,6 +3,7 @@
 //! Names and fields are a public interface (docs/reference/events.md): they are added to, never changed or removed. One line of
 //! the journal holds one [`Recorded`]. The fields of the larger events are in `payload`, their words in `kinds`.
 
+use crate::learn::LearnedState;
 use crate::record::day::DayUse;
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::notification::How;
@@ -408,6 +409,14 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         snapshot: Option<String>,
     },
+    /// What the loop's earlier runs have learned about the arrival of work, with `idle.strategy: learned`. Recorded when
+    /// the run starts, so that a replay computes the same waits and the next run can continue from here.
+    IdleLearned {
+        /// The node's name.
+        node: NodeName,
+        /// The state at the start of the run.
+        state: LearnedState,
+    },
     /// The node started to wait. There is one wait between two iterations; if several reasons apply, the first in the
     /// order of `why` counts.
     WaitStarted {
@@ -419,6 +428,12 @@ pub enum Event {
         delay_s: Option<Dur>,
         /// The wall-clock time at which the wait ends, or null if it has no end.
         until: Option<Wall>,
+        /// Local time minus UTC, in seconds. Present for idle waits.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        utc_offset_s: Option<i32>,
+        /// Why an idle wait with `idle.strategy: learned` is as long as it is, for people.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        because: Option<String>,
     },
     /// The wait ended.
     WaitEnded {

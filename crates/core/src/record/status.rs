@@ -3,6 +3,7 @@
 //! `Status` is dogwatch's own format (docs/reference/status.md); `OrchestratorStatus` is the same in the terms of an orchestrator
 //! that ticks. Fields are only added to both.
 
+use crate::learn::{Forecast, Now};
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::record::view::{Counts, Doing, NodeView, Used, View};
@@ -131,6 +132,9 @@ pub struct NodeStatus {
     /// The path of the node's own worktree, if it has one.
     #[serde(default)]
     pub worktree: Option<String>,
+    /// When work is expected and when the node looks for it, with `idle.strategy: learned`.
+    #[serde(default)]
+    pub forecast: Option<Forecast>,
 }
 
 /// The results of the checks so far.
@@ -450,8 +454,39 @@ impl NodeStatus {
             },
             recoveries: node.recovery.used,
             worktree: node.work.worktree.as_ref().map(|(path, _)| path.clone()),
+            forecast: forecast(node, view, now),
         }
     }
+}
+
+/// Returns the forecast of a node that learns. Without a supervisor nothing looks for work.
+fn forecast(node: &NodeView, view: &View, now: Option<Moment>) -> Option<Forecast> {
+    let history = node.learned.as_deref()?;
+    let plans = &view.started.as_ref()?.settings.nodes;
+    let policy = plans.iter().find(|plan| plan.name == node.name)?.settings.idle.as_ref()?;
+    let at = now.unwrap_or(view.last);
+    let until = match &node.doing {
+        Doing::Waiting { why: WaitWhy::Idle, until, .. } => *until,
+        Doing::Waiting { .. }
+        | Doing::Nothing
+        | Doing::Preparing
+        | Doing::Checking
+        | Doing::Working { .. } => None,
+    };
+    let point = Now {
+        wall: at.wall,
+        offset_ms: history.offset_ms(),
+        age: node.idle_streak.lasted(at.boot),
+        looks: node.idle_streak.count,
+        until,
+        skipped: node.idle_streak.skipped,
+    };
+    let mut forecast = Forecast::new(node.name.as_str(), history, policy, point);
+    if now.is_none() {
+        forecast.looks.clear();
+        forecast.expected_at = None;
+    }
+    Some(forecast)
 }
 
 impl DoingStatus {

@@ -1,6 +1,7 @@
 //! The view: the fold of a run's events. The status, the screen, the report and resume read only the view. The core also
 //! decides by it, so every decision can be explained from the record.
 
+use crate::learn::History;
 use crate::record::artifacts::Artifacts;
 use crate::record::day::DayUse;
 use crate::record::event::{
@@ -14,6 +15,7 @@ use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::IdleStreak;
 use crate::run::recovery::Action;
+use crate::settings::Strategy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
@@ -37,6 +39,8 @@ pub struct View {
     /// The nodes, in the order of `run_started`.
     pub nodes: Vec<NodeView>,
     by_name: BTreeMap<NodeName, usize>,
+    /// The nodes that learn when their work arrives.
+    learners: Vec<usize>,
     /// The time that earlier supervisors of this run supervised it.
     time_before: Dur,
     /// When the current supervisor started.
@@ -96,6 +100,8 @@ pub struct NodeView {
     pub idle_streak: IdleStreak,
     /// The number of consecutive refusals of a service without a reset time.
     pub refusals: u32,
+    /// What the node has learned about the arrival of its work, with `idle.strategy: learned`.
+    pub learned: Option<Box<History>>,
     /// The attempts that the checks have judged.
     pub attempts: Attempts,
     /// The hard stops and the recovery from them.
@@ -450,7 +456,7 @@ impl View {
             }
             Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
-            Event::WaitStarted { node, why, delay_s, until } => {
+            Event::WaitStarted { node, why, delay_s, until, .. } => {
                 self.on(node, |n| n.wait(*why, *delay_s, *until))
             }
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
@@ -462,12 +468,25 @@ impl View {
             | Event::WatchdogContinue { .. }
             | Event::PartialKept { .. }
             | Event::RunSlept { .. }
+            | Event::IdleLearned { .. }
             | Event::Notice { .. }
             | Event::Notified { .. }
             | Event::Unknown => {}
         }
+        self.learn(recorded);
         self.seq = recorded.seq;
         self.last = at;
+    }
+
+    /// Passes the event to the nodes that learn when their work arrives.
+    fn learn(&mut self, recorded: &Recorded) {
+        let Some(started) = &self.started else { return };
+        for ix in &self.learners {
+            let (node, plan) = (&mut self.nodes[*ix], &started.settings.nodes[*ix]);
+            if let (Some(history), Some(policy)) = (&mut node.learned, &plan.settings.idle) {
+                history.apply(policy, &node.name, recorded);
+            }
+        }
     }
 
     fn start(&mut self, at: Moment, s: &RunStarted) {
@@ -477,7 +496,10 @@ impl View {
         self.nodes = s.nodes.iter().map(NodeView::new).collect();
         for (node, plan) in self.nodes.iter_mut().zip(&s.settings.nodes) {
             node.session.structured = plan.settings.reader.is_structured();
+            let learns = plan.settings.idle.as_ref().is_some_and(|idle| idle.strategy == Strategy::Learned);
+            node.learned = learns.then(Box::default);
         }
+        self.learners = (0..self.nodes.len()).filter(|ix| self.nodes[*ix].learned.is_some()).collect();
         self.by_name = s.nodes.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
         self.started = Some(s.clone());
     }

@@ -1,5 +1,6 @@
 //! The state that a run and its nodes share: the record and its fold, the timers, and the decisions of this step.
 
+use crate::learn::{Arrivals, IdleWait, Schedule};
 use crate::record::event::{Event, NodeState, Recorded, RunStarted};
 use crate::record::ids::{NodeIx, NodeName};
 use crate::record::notification::{self, How, MAX_PENDING_NOTIFICATIONS};
@@ -8,8 +9,10 @@ use crate::run::decision::Decision;
 use crate::settings::{Budget, Plan, ReaderName, Settings};
 use crate::text::clip;
 use crate::text::redact;
+use crate::time::dur::Dur;
 use crate::time::moment::Moment;
 use crate::time::timer::Timers;
+use std::collections::BTreeMap;
 
 /// The longest label of an agent, which is the start of its command line, in bytes.
 const MAX_LABEL: usize = 200;
@@ -20,9 +23,13 @@ pub(super) struct Cx {
     pub view: View,
     pub timers: Timers,
     pub out: Vec<Decision>,
+    /// Local time minus UTC, in seconds, as last reported by the shell.
+    pub utc_offset_s: Option<i32>,
     start: Option<RunStarted>,
     /// Removes secrets from an event before it is recorded.
     pub filter: Option<Filter>,
+    /// What the nodes learned in earlier runs.
+    learned: BTreeMap<NodeName, Arrivals>,
 }
 
 /// A pure function that the shell supplies: it knows the secrets, and the core does not.
@@ -37,9 +44,16 @@ impl Cx {
             view: View::default(),
             timers: Timers::default(),
             out: Vec::new(),
+            utc_offset_s: None,
             start: Some(started),
             filter: None,
+            learned: BTreeMap::new(),
         }
+    }
+
+    /// Sets what the nodes learned in earlier runs, before the run begins.
+    pub fn set_learned(&mut self, learned: BTreeMap<NodeName, Arrivals>) {
+        self.learned = learned;
     }
 
     /// Restores the state of a resumed run. Returns `None` if its record has no `run_started`.
@@ -52,16 +66,46 @@ impl Cx {
             view,
             timers: Timers::default(),
             out: Vec::new(),
+            utc_offset_s: None,
             start: None,
             filter: None,
+            learned: BTreeMap::new(),
         })
     }
 
-    /// Records `run_started`, once.
+    /// Records `run_started`, once, and what the nodes learned in earlier runs.
     pub fn record_start(&mut self) {
-        if let Some(started) = self.start.take() {
-            self.record(Event::RunStarted(Box::new(started)));
+        let Some(started) = self.start.take() else { return };
+        self.record(Event::RunStarted(Box::new(started)));
+        let mut learned = std::mem::take(&mut self.learned);
+        let learners = self.view.nodes.iter().filter(|node| node.learned.is_some());
+        for node in learners.map(|node| node.name.clone()).collect::<Vec<_>>() {
+            let state = learned.remove(&node).unwrap_or_default().recorded();
+            self.record(Event::IdleLearned { node, state });
         }
+    }
+
+    /// Returns the idle wait that the node's history suggests now, if the node learns.
+    pub fn learned_wait(&self, ix: NodeIx) -> Option<IdleWait> {
+        let policy = self.settings(ix).idle.as_ref()?;
+        let streak = &self.view.node(ix).idle_streak;
+        self.learned_by(ix, &Schedule::of(policy, streak.skipped), streak.count)
+    }
+
+    /// Returns the time until the next probe: its interval, or more if the node's history allows it.
+    pub fn until_probe(&self, ix: NodeIx) -> Dur {
+        let settings = self.settings(ix);
+        let every = settings.wake_on.every;
+        let longest = settings.idle.as_ref().map_or(every, |idle| idle.longest);
+        self.learned_by(ix, &Schedule::of_probe(every, longest), 1).map_or(every, |decided| decided.wait)
+    }
+
+    fn learned_by(&self, ix: NodeIx, schedule: &Schedule, looks: u64) -> Option<IdleWait> {
+        let node = self.view.node(ix);
+        let history = node.learned.as_deref()?;
+        let offset = self.utc_offset_s.map_or(history.offset_ms(), |offset| i64::from(offset) * 1_000);
+        let age = node.idle_streak.lasted(self.now.boot).as_millis();
+        Some(history.arrivals.decide(schedule, self.now.wall.0, offset, age, looks))
     }
 
     /// Records an event: numbers it, folds it into the view and hands it to the shell. Every event is created here.

@@ -18,6 +18,8 @@ pub struct IdleStreak {
     pub reason: String,
     /// The number of consecutive iterations with that reason.
     pub same_reason: u64,
+    /// Whether the last idle iteration did not call the agent.
+    pub skipped: bool,
     /// The last wait, for strategies that derive the next one from it.
     pub last_delay: Dur,
     /// The input digest of the agent's last idle answer.
@@ -60,15 +62,13 @@ impl IdleStreak {
 }
 
 /// Returns the wait after the streak's n-th idle iteration, before `idle.max` shortens it. `random` comes from
-/// [`draw`]; only jitter uses it.
+/// [`draw`]; only jitter uses it. For `learned` this is the wait without any history.
 pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
     let base = policy.delay.as_millis() as f64;
-    let cap = policy.max_delay.as_millis();
     let ms = match policy.strategy {
         Strategy::Fixed => base,
-        // Beyond 2^1000 every base exceeds every cap; the bound keeps the power finite and cheap.
-        Strategy::Exponential => {
-            base * policy.backoff.powi(i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX).min(1000))
+        Strategy::Exponential | Strategy::Learned => {
+            return exponential(policy.delay, policy.backoff, policy.max_delay, n);
         }
         Strategy::Fibonacci => base * fibonacci(n),
         Strategy::Decorrelated => {
@@ -76,8 +76,19 @@ pub fn delay(policy: &IdlePolicy, n: u64, last: Dur, random: u64) -> Dur {
             base + (top - base) * (random as f64 / u64::MAX as f64)
         }
     };
+    capped(ms, policy.max_delay)
+}
+
+/// Returns the n-th wait of a streak whose waits grow by a factor.
+pub fn exponential(delay: Dur, backoff: f64, max_delay: Dur, n: u64) -> Dur {
+    // Beyond 2^1000 every base exceeds every cap; the bound keeps the power finite and cheap.
+    let doublings = i32::try_from(n.saturating_sub(1)).unwrap_or(i32::MAX).min(1000);
+    capped(delay.as_millis() as f64 * backoff.powi(doublings), max_delay)
+}
+
+fn capped(ms: f64, cap: Dur) -> Dur {
     // Compare before converting: an infinite product must become the cap, not an overflow.
-    if ms.is_nan() || ms >= cap as f64 { policy.max_delay } else { Dur::from_millis(ms as u64) }
+    if ms.is_nan() || ms >= cap.as_millis() as f64 { cap } else { Dur::from_millis(ms as u64) }
 }
 
 fn fibonacci(n: u64) -> f64 {

@@ -146,6 +146,8 @@ pub enum Input {
     },
     /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
+    /// The local time zone's distance from UTC. Reported before the first step and whenever it changes.
+    ZoneSeen { utc_offset_s: i32 },
     /// The agent gave its final result, and no background work is in progress.
     ResultSeen {
         /// The job.

@@ -34,8 +34,9 @@ pub use cx::Filter;
 pub use resume::{ResumeError, SUPERVISOR_LOST};
 pub use stop::{MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
 
+use crate::learn::Arrivals;
 use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
-use crate::record::ids::{Iteration, NodeIx};
+use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::view::View;
 use crate::run::decision::Decision;
 use crate::run::ending::Ending;
@@ -52,7 +53,7 @@ use notifying::PendingEnd;
 use over::{End, NodeEnd};
 use resume::{Rescue, Resuming};
 use schedule::{Found, Scheduler};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use stop::Stop;
 
 /// How long to wait before the next attempt to write the record.
@@ -118,6 +119,11 @@ impl Run {
     pub fn filtered(mut self, filter: Filter) -> Run {
         self.cx.filter = Some(filter);
         self
+    }
+
+    /// Sets what the nodes learned in earlier runs about the arrival of their work. The run records it when it begins.
+    pub fn learn_from(&mut self, learned: BTreeMap<NodeName, Arrivals>) {
+        self.cx.set_learned(learned);
     }
 
     /// Returns the fold of all events of the run.
@@ -229,6 +235,7 @@ impl Run {
                 self.stop_if_spent(job.node);
             }
             Input::DayUsed(day) => self.day_used(day),
+            Input::ZoneSeen { utc_offset_s } => self.cx.utc_offset_s = Some(utc_offset_s),
             Input::ResultSeen { job } => self.tell(job, NodeInput::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
             Input::TreeUnkillable { job, detail } => self.tree_unkillable(job, detail),

@@ -251,12 +251,15 @@ impl Run {
     fn idle_delay(&self, ix: NodeIx, policy: &IdlePolicy) -> Dur {
         let idle_streak = &self.cx.view.node(ix).idle_streak;
         let seed = self.cx.view.started.as_ref().map_or(0, |s| s.seed);
-        let delay = idle::delay(
-            policy,
-            idle_streak.count,
-            idle_streak.last_delay,
-            idle::draw(seed, self.cx.view.seq),
-        );
+        let delay = match self.cx.learned_wait(ix) {
+            Some(decided) => decided.wait,
+            None => idle::delay(
+                policy,
+                idle_streak.count,
+                idle_streak.last_delay,
+                idle::draw(seed, self.cx.view.seq),
+            ),
+        };
         match policy.max {
             Some(max) => delay.min(max.saturating_sub(idle_streak.lasted(self.cx.now.boot))),
             None => delay,

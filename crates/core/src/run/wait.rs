@@ -5,6 +5,7 @@ use super::cx::Cx;
 use super::job_tree::JobTree;
 use super::node::{NodeInput, Turn, clear_job_timers, clear_limits};
 use super::resume::left_of;
+use crate::learn::Basis;
 use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::decision::Decision;
@@ -69,8 +70,21 @@ impl Wait {
         }
         self.arm_probe(cx);
         let until = delay.map(|d| cx.now.wall.plus(d));
-        cx.record(Event::WaitStarted { node: cx.name(self.ix), why: self.why, delay_s: delay, until });
+        let utc_offset_s = cx.utc_offset_s.filter(|_| self.why == WaitWhy::Idle);
+        let because = self.because(cx);
+        let node = cx.name(self.ix);
+        cx.record(Event::WaitStarted { node, why: self.why, delay_s: delay, until, utc_offset_s, because });
         self.release_keepers(cx);
+    }
+
+    /// Returns why a learned wait is as long as it is.
+    fn because(&self, cx: &Cx) -> Option<String> {
+        let decided = cx.learned_wait(self.ix).filter(|_| self.why == WaitWhy::Idle)?;
+        let history = cx.view.node(self.ix).learned.as_deref()?;
+        match decided.basis {
+            Basis::Plain => None,
+            Basis::Learned | Basis::Guard => Some(history.arrivals.reason(decided.basis)),
+        }
     }
 
     /// Releases the keepers of a sleeping run, which holds no process but itself, even between two probes.
@@ -85,9 +99,11 @@ impl Wait {
         let wake_on = &cx.settings(self.ix).wake_on;
         let idle = matches!(self.why, WaitWhy::Idle | WaitWhy::Asleep);
         let wanted = wake_on.probe.is_some() && idle && self.leaving.is_none();
-        let at = cx.now.boot.plus(wake_on.every);
         match wanted {
-            true => cx.timers.set(Timer::Probe(self.ix), Deadline::Boot(at)),
+            true => {
+                let at = cx.now.boot.plus(cx.until_probe(self.ix));
+                cx.timers.set(Timer::Probe(self.ix), Deadline::Boot(at));
+            }
             false => cx.timers.clear(Timer::Probe(self.ix)),
         }
     }

@@ -18,6 +18,7 @@ mod prompting;
 mod sandboxing;
 mod shell;
 mod slots;
+mod zone;
 
 use crate::absence::Stops;
 use crate::driver::inbox::{Inbox, Mail};
@@ -48,6 +49,7 @@ use slots::Slots;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use zone::Zone;
 
 /// The file in the state directory to which a run appends its reason for going to sleep.
 pub const CONTEXT_FILE: &str = "decisions.jsonl";
@@ -119,6 +121,7 @@ struct HostShell<'f> {
     /// What the whole project has used today, if any day limit is set.
     day_book: Option<DayBook>,
     sampler: Sampler,
+    zone: Zone,
 }
 
 /// Paths and identifiers that stay the same for the whole run.
@@ -208,6 +211,7 @@ impl<'f> Driver<'f> {
             notifier: None,
             day_book,
             sampler: Sampler::default(),
+            zone: Zone::of(setup.run.plan()),
         };
         Ok(Driver { run: setup.run, journal: setup.journal, shell })
     }
@@ -218,7 +222,8 @@ impl<'f> Driver<'f> {
     }
 
     /// Drives the run to its end and returns the exit code.
-    pub fn drive(self, news: Vec<Input>) -> io::Result<u8> {
+    pub fn drive(mut self, mut news: Vec<Input>) -> io::Result<u8> {
+        news.extend(self.shell.zone.news(crate::clock::now()));
         self.shell.reporter.begin().map_err(|error| {
             let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))

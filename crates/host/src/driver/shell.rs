@@ -164,7 +164,10 @@ impl Shell for HostShell<'_> {
     }
 
     fn assemble(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input> {
-        self.assemble_prompt(run, wanted)
+        // The idle wait after the session depends on the time zone.
+        let zone = self.zone.news(self.now());
+        let prompt = { self.assemble_prompt(run, wanted) };
+        zone.into_iter().chain(prompt).collect()
     }
 
     fn forget_prompts(&mut self, view: &View) {

@@ -3,6 +3,7 @@
 pub mod day;
 pub mod home;
 pub mod journal;
+pub mod learned;
 pub mod lock;
 pub mod registry;
 pub mod retire;

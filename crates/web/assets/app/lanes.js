@@ -24,7 +24,7 @@ const ENDING_COLOR = {
 export class Timeline {
   /** `now` returns the current time, or the end of the record. `pick` is called with a clicked item. */
   constructor(model, { now, pick, live }) {
-    Object.assign(this, { model, now, pick, from: 0, to: 1, follow: true, fitted: true, only: null, hot: null, mark: -1, drawn: false });
+    Object.assign(this, { model, now, pick, from: 0, to: 1, follow: true, fitted: true, only: null, hot: null, mark: -1, drawn: false, looks: [] });
     this.canvas = el("canvas", {
       class: "lanes", tabindex: "0", role: "img", "aria-describedby": "lanes-said",
       "aria-label": "Time axis. Left and right arrow keys move it, plus and minus zoom, up and down select a verdict, F follows new events.",
@@ -81,12 +81,21 @@ export class Timeline {
     this.dirty();
   }
 
+  /** Sets the times of the planned looks. */
+  plan(looks) {
+    if (looks.join() === this.looks.join()) return;
+    this.looks = looks;
+    this.dirty();
+  }
+
   fit() {
     this.fitted = true;
     const now = this.now();
     const first = this.model.first ?? now - 60_000;
     const span = Math.max(now - first, 10_000);
-    this.setWindow(first - span * 0.01, now + span * 0.03);
+    // The first planned look is shown if it is not too far away.
+    const ahead = Math.min(Math.max(span * 0.03, ((this.looks[0] ?? now) - now) * 1.1), span * 0.25);
+    this.setWindow(first - span * 0.01, now + ahead);
     this.setFollowState(true);
   }
 
@@ -382,6 +391,14 @@ export class Timeline {
       }
       p.lineWidth = 1;
       if (x1 - x0 > 6) for (const x of [x0, x1]) p.fillStyle = p.strokeStyle, p.fillRect(x - 1, mid - 4, 2, 8);
+    }
+    // The planned looks.
+    p.strokeStyle = this.c.brass;
+    for (const at of this.looks) {
+      if (at < now || at > this.to) continue;
+      p.beginPath();
+      p.arc(this.x(at), mid, 3, 0, 2 * Math.PI);
+      p.stroke();
     }
   }
 

@@ -11,6 +11,7 @@ import { Output } from "./output.js";
 import { lamp, nameOf, nextWake, pills, stateText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake, wakeable } from "./steer.js";
 import { listenKeys } from "./keys.js";
+import { drawForecast, plannedLooks } from "./forecast.js";
 import * as api from "./api.js";
 
 /** The shortest interval between two status requests, in milliseconds. */
@@ -38,6 +39,7 @@ export class RunPage {
     this.next = el("p", { class: "next" });
     this.facts = el("dl", { class: "facts" });
     this.graph = el("section", { class: "panel nodes" });
+    this.expected = el("section", { class: "panel", hidden: true });
     this.loading = el("p", { class: "loading", role: "status" });
     const act = (f) => () => f(this.run).then(() => this.refreshSoon());
     this.wakeButton = button("Wake", act(wake), { class: "button", key: "W" });
@@ -52,7 +54,7 @@ export class RunPage {
         el("div", { class: "run-title" }, this.live ? el("a", { class: "back", href: "#/", "aria-label": "All runs" }, "\u2190") : null, this.lamp, el("div", {}, this.title, this.where)),
         el("div", { class: "run-state" }, el("p", {}, this.state, " ", this.why), this.next), this.steer),
       this.facts, this.loading,
-      el("section", { class: "panel time" }, this.timeline.node), this.graph,
+      el("section", { class: "panel time" }, this.timeline.node), this.expected, this.graph,
       el("div", { class: "columns" }, this.list.node, this.output?.view));
   }
 
@@ -166,6 +168,8 @@ export class RunPage {
     this.wakeButton.disabled = !wakeable(run);
     setText(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
     this.drawFacts();
+    drawForecast(this.expected, run.status);
+    this.timeline.plan(this.running() ? plannedLooks(run.status) : []);
     this.tickHead();
   }
 

@@ -155,7 +155,14 @@ mod tests {
         let mut acts = Acts::default();
         for delay in [1, 3, 9] {
             let delay_s = Some(Dur::from_secs(delay));
-            let event = Event::WaitStarted { node: node.clone(), why: WaitWhy::Idle, delay_s, until: None };
+            let event = Event::WaitStarted {
+                node: node.clone(),
+                why: WaitWhy::Idle,
+                delay_s,
+                until: None,
+                utc_offset_s: None,
+                because: None,
+            };
             acts.see(&at(0, event));
         }
         assert!(acts.wants_file() && acts.backing_off().0);

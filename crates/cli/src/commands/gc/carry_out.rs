@@ -4,7 +4,11 @@
 use super::plan::{Gone, Plan};
 use dogwatch_host::git::snapshot;
 use dogwatch_host::git::worktree::{self, Tidied};
+use dogwatch_host::store::home::StateDir;
+use dogwatch_host::store::learned::Loop;
 use dogwatch_host::store::retire;
+use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 /// What `gc` removed, and what it failed to remove.
 #[derive(Default, serde::Serialize)]
@@ -18,8 +22,10 @@ pub struct Done {
 /// Removes the planned runs and snapshots.
 pub fn carry_out(plan: Plan) -> Done {
     let mut done = Done::default();
+    let histories = keep_histories(&plan.gone);
     for gone in &plan.gone {
-        match remove(gone) {
+        let kept = histories.get(&key(gone)).cloned().unwrap_or(Ok(()));
+        match kept.and_then(|()| remove(gone)) {
             Ok(snapshots) => {
                 done.runs += 1;
                 done.bytes = done.bytes.saturating_add(gone.bytes);
@@ -38,6 +44,34 @@ pub fn carry_out(plan: Plan) -> Done {
         retire::clear(runs);
     }
     done
+}
+
+/// The state directory, the work tree and the loop file of a run.
+type Key = (PathBuf, String, String);
+
+fn key(gone: &Gone) -> Key {
+    let started = gone.started.as_ref();
+    let (work_dir, path) = started.map_or_else(Default::default, |s| (s.work_dir.clone(), s.path.clone()));
+    (gone.found.state_dir(), work_dir, path)
+}
+
+/// Keeps what the loops have learned about the arrival of their work, before their records are removed. The records of a
+/// loop whose history cannot be kept stay.
+fn keep_histories(gone: &[Gone]) -> BTreeMap<Key, Result<(), String>> {
+    let mut newest: BTreeMap<Key, &Gone> = BTreeMap::new();
+    for gone in gone {
+        let known = newest.entry(key(gone)).or_insert(gone);
+        if gone.found.id > known.found.id {
+            *known = gone;
+        }
+    }
+    let keep = |(key, gone): (Key, &Gone)| {
+        let (state, work_dir, loop_file) = (StateDir::at(key.0.clone()), &key.1, &key.2);
+        let place = Loop { state_dir: &state, work_dir, loop_file };
+        let kept = gone.started.as_ref().map_or(Ok(()), |s| place.keep(&s.settings, &gone.found.id));
+        (key, kept.map_err(|error| format!("cannot keep the idle history: {error}")))
+    };
+    newest.into_iter().map(keep).collect()
 }
 
 fn remove(gone: &Gone) -> Result<u64, String> {

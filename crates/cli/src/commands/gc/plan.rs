@@ -1,6 +1,7 @@
 //! Decides which runs to remove, and which to keep and why. This module changes nothing.
 
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
+use dogwatch_core::record::event::RunStarted;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
@@ -50,6 +51,8 @@ pub struct Gone {
     pub repo: PathBuf,
     pub refs: Vec<String>,
     pub trees: usize,
+    /// The first event of the run.
+    pub started: Option<RunStarted>,
 }
 
 /// Snapshots without a record.
@@ -141,7 +144,8 @@ fn judge(found: &FoundRun, retention: &Retention) -> Judged {
     match surroundings(found, &view, retention) {
         Ok((repo, refs, trees)) => {
             let bytes = retire::size(&found.dir);
-            Judged::Goes(Box::new(Gone { found: found.clone(), how, bytes, repo, refs, trees }))
+            let started = view.started;
+            Judged::Goes(Box::new(Gone { found: found.clone(), how, bytes, repo, refs, trees, started }))
         }
         Err(why) => Judged::Stays(why),
     }

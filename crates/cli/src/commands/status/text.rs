@@ -73,6 +73,12 @@ fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<S
         let (nth, lasted) = (words::nth(streak.count), words::span(streak.lasted_s));
         lines.push(format!("    idle ({nth} in a row, {}) for {lasted}", streak.reason));
     }
+    if let Some(forecast) = node.forecast.as_ref().filter(|_| live) {
+        lines.push(format!("    {}", forecast.explanation));
+        if let Some(at) = forecast.expected_at {
+            lines.push(format!("    work expected by {at}"));
+        }
+    }
     if node.failures_in_row > 0 {
         lines.push(format!("    {} in a row", words::count(u64::from(node.failures_in_row), "failure")));
     }

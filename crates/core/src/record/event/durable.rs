@@ -35,6 +35,7 @@ impl Event {
             | Event::NeedsHuman { .. }
             | Event::Notified { .. }
             | Event::RunSlept { .. }
+            | Event::IdleLearned { .. }
             | Event::RunEnded(_) => true,
             Event::NodeTransition { .. }
             | Event::CommandFinished(_)

@@ -66,6 +66,7 @@ impl Event {
             | Event::WaitStarted { node, .. }
             | Event::WaitEnded { node, .. }
             | Event::RunSlept { node, .. }
+            | Event::IdleLearned { node, .. }
             | Event::WakeRemembered { node, .. } => {
                 Subject { node: Some(node), iteration: None, ending: None }
             }

@@ -36,7 +36,14 @@ impl Book {
     }
 
     fn waited(&mut self, why: WaitWhy, by: WaitEndedBy) -> &mut Book {
-        self.add(Event::WaitStarted { node: node(), why, delay_s: None, until: None });
+        self.add(Event::WaitStarted {
+            node: node(),
+            why,
+            delay_s: None,
+            until: None,
+            utc_offset_s: None,
+            because: None,
+        });
         self.add(Event::WaitEnded { node: node(), by })
     }
 

@@ -37,6 +37,7 @@ impl NodeView {
             failures: Failures::default(),
             idle_streak: IdleStreak::default(),
             refusals: 0,
+            learned: None,
             attempts: Attempts::default(),
             recovery: Recoveries::default(),
             work: NodeWork::default(),
@@ -204,6 +205,7 @@ impl NodeView {
         self.failures.clear();
         self.recovery.refill();
         self.idle_streak.add(at, reason);
+        self.idle_streak.skipped = skipped;
         if !skipped {
             self.idle_streak.input_digest = self.current.input_digest.take();
         }

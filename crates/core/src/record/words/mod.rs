@@ -73,6 +73,11 @@ impl Sentence {
     }
 }
 
+/// Adds the reason for the length of a learned wait.
+pub fn because(reason: Option<&str>) -> String {
+    reason.map_or_else(String::new, |reason| format!(": {reason}"))
+}
+
 /// Returns the sentence for an event. It does not name the node; a display of several nodes adds the name.
 pub fn sentence(event: &Event, style: Style) -> Sentence {
     use Tone::{Bad, Good, Head, Plain, Quiet};
@@ -156,7 +161,13 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
         }
         Event::RecoveryPlanned(plan) => (Main, Quiet, parts::recovery(plan, style)),
         Event::PartialKept { file, .. } => (Main, Quiet, format!("partial result kept in {file}")),
-        Event::WaitStarted { why, delay_s, .. } => (Main, Quiet, parts::wait_started(*why, *delay_s, style)),
+        Event::IdleLearned { state, .. } => {
+            (Progress, Quiet, format!("idle history: {}", count(state.arrivals, "arrival")))
+        }
+        Event::WaitStarted { why, delay_s, because: reason, .. } => {
+            let text = parts::wait_started(*why, *delay_s, style);
+            (Main, Quiet, format!("{text}{}", because(reason.as_deref())))
+        }
         Event::WaitEnded { by: WaitEndedBy::Timer, .. } => (Progress, Quiet, "wait ended".to_owned()),
         Event::WaitEnded { by, .. } => (Main, Quiet, parts::wait_ended(*by)),
         Event::RunSlept { reason, consecutive, after, .. } => {
