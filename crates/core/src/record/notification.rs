@@ -347,6 +347,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         | Event::WaitStarted { .. }
         | Event::WaitEnded { .. }
         | Event::RunSlept { .. }
+        | Event::IdleLearned { .. }
         | Event::WakeRemembered { .. }
         | Event::Paused { .. }
         | Event::Unpaused { .. }

@@ -180,6 +180,7 @@ impl Run {
             | Input::Reported { .. }
             | Input::Used { .. }
             | Input::DayUsed(_)
+            | Input::ZoneSeen { .. }
             | Input::ResultSeen { .. }
             | Input::Suspended { .. }
             | Input::Interrupted

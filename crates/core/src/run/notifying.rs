@@ -61,6 +61,7 @@ impl Run {
             | Input::Reported { .. }
             | Input::Used { .. }
             | Input::DayUsed(_)
+            | Input::ZoneSeen { .. }
             | Input::ResultSeen { .. }
             | Input::Suspended { .. }
             | Input::StopAsked

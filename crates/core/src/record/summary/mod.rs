@@ -332,6 +332,7 @@ impl RunSummary {
             | Event::ChecksPinned { .. }
             | Event::ChecksStarted { .. }
             | Event::RunSlept { .. }
+            | Event::IdleLearned { .. }
             | Event::WakeRemembered { .. }
             | Event::Notified { .. }
             | Event::Unknown => {}
