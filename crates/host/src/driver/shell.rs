@@ -166,7 +166,7 @@ impl Shell for HostShell<'_> {
     fn assemble(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input> {
         // The idle wait after the session depends on the time zone.
         let zone = self.zone.news(self.now());
-        let prompt = { self.assemble_prompt(run, wanted) };
+        let prompt = self.assemble_prompt(run, wanted);
         zone.into_iter().chain(prompt).collect()
     }
 
