@@ -1,7 +1,7 @@
 //! Reads the output of agent CLIs and builds their command lines. One file per agent.
 //!
-//! The host drains an agent's pipes and passes the bytes to a `Splitter`; each line goes to the agent's `Reader`, which
-//! returns signs. `launch` builds the command line from the words of a loop file, and `marker` finds the state that an
+//! The host drains an agent's pipes and passes the bytes to a `Listener`. Its `Splitter` cuts them into lines, the
+//! agent's `Reader` turns a line into signs, and the core's `Feed` turns signs into facts. `launch` builds the command line from the words of a loop file, and `marker` finds the state that an
 //! agent declares in its final text. Nothing here does I/O, reads a clock or the environment, keeps an unbounded part
 //! of the output, or fails on any input.
 
@@ -21,6 +21,7 @@ pub mod inject;
 pub mod launch;
 pub mod limits;
 pub mod lines;
+pub mod listener;
 pub mod marker;
 pub mod reader;
 pub mod subagent_log;
@@ -30,6 +31,7 @@ pub mod transcript;
 pub use inject::{Injection, McpBridge, inject};
 pub use launch::{EnvChange, Launch, detect, launch, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
+pub use listener::{Listener, MAX_LAST_LINE};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;
 pub use subagent_log::{Entry, MAX_SUBAGENT_LOG_LINE, Reading, SubagentLog};

@@ -48,19 +48,27 @@ impl Splitter {
 
     /// Delivers every line that this chunk completes.
     pub fn feed(&mut self, chunk: &[u8], mut each: impl FnMut(Line<'_>)) {
-        let mut rest = chunk;
-        if self.has_begun() {
-            let Some(end) = memchr(b'\n', rest) else { return self.keep(rest) };
-            self.keep(&rest[..end]);
-            self.deliver(&mut each);
-            rest = &rest[end + 1..];
-        }
+        let rest = self.complete(chunk, &mut each);
         let mut start = 0;
         for end in memchr::memchr_iter(b'\n', rest) {
             each(line(&rest[start..end], self.max, false));
             start = end + 1;
         }
         self.keep(&rest[start..]);
+    }
+
+    /// Delivers an incomplete line if this chunk completes it. Returns the part of the chunk after that line.
+    pub fn complete<'a>(&mut self, chunk: &'a [u8], mut each: impl FnMut(Line<'_>)) -> &'a [u8] {
+        if !self.has_begun() {
+            return chunk;
+        }
+        let Some(end) = memchr(b'\n', chunk) else {
+            self.keep(chunk);
+            return &[];
+        };
+        self.keep(&chunk[..end]);
+        self.deliver(&mut each);
+        &chunk[end + 1..]
     }
 
     /// Handles the end of the stream: delivers a last line without a newline.

@@ -23,6 +23,8 @@ pub struct Novelty {
     /// Whether the caller announces chunks, and whether the current one has had a new line.
     chunked: bool,
     fresh: bool,
+    /// How often the last line was repeated.
+    repeats: usize,
 }
 
 #[derive(Debug, Default)]
@@ -63,12 +65,32 @@ impl Novelty {
             return false;
         }
         let written = hash::bytes(line);
+        let last = &self.last[(self.next + LAST - 1) % LAST];
+        self.repeats = if last.used && last.written == written { self.repeats + 1 } else { 0 };
+        if self.repeats >= LAST {
+            // Only this line is remembered already.
+            return false;
+        }
         let repeated = self.last.iter().any(|seen| seen.used && seen.written == written);
         self.last[self.next].set(line, written);
         let new = !repeated && ((self.chunked && self.fresh) || self.differs());
         self.next = (self.next + 1) % LAST;
         self.fresh |= new;
         new
+    }
+
+    /// Returns how many bytes at the start are repetitions of the only line that is remembered. Reading them would change
+    /// nothing, except that the last one is left to be read: an old line may count after a pause.
+    pub fn repeats(&self, bytes: &[u8]) -> usize {
+        let line = &self.last[(self.next + LAST - 1) % LAST].head;
+        let unit = line.len() + 1;
+        let whole = bytes.len() / unit * unit;
+        let known = self.repeats >= LAST && line.len() < HEAD && whole > unit;
+        let is_repeated = known
+            && bytes.starts_with(line)
+            && bytes[line.len()] == b'\n'
+            && bytes[unit..whole] == bytes[..whole - unit];
+        if is_repeated { whole - unit } else { 0 }
     }
 
     /// Compares the line that was just stored with all others.

@@ -25,6 +25,11 @@ impl Plain {
         Plain::judge(line, novelty, signs);
     }
 
+    /// Takes whole lines of stdout that need not be classified.
+    pub fn skip(&mut self, lines: &[u8]) {
+        self.said.push(lines);
+    }
+
     /// Classifies a line. A repeated line, even with another timestamp, is not new. The core decides whether it counts.
     pub fn judge(line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
         if novelty.is_new(line) {

@@ -11,6 +11,7 @@ use crate::opencode::{self, Opencode};
 use crate::plain::Plain;
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::settings::ReaderName;
+use dogwatch_core::watch::feed::Stream;
 use dogwatch_core::watch::sign::{Heartbeats, Sign};
 
 /// The longest id or tool name, in bytes; longer ones are clipped.
@@ -113,6 +114,16 @@ impl Reader {
         } else if !line.cut && self.drift.note(false) {
             signs.push(Sign::Drift);
         }
+    }
+
+    /// Skips repetitions of a line that a plain agent prints without end. Returns how many bytes need not be read.
+    pub(crate) fn skip_repeats(&mut self, bytes: &[u8], stream: Stream) -> usize {
+        let Kind::Plain(plain) = &mut self.kind else { return 0 };
+        let skipped = self.novelty.repeats(bytes);
+        if stream == Stream::Stdout {
+            plain.skip(&bytes[..skipped]);
+        }
+        skipped
     }
 
     /// Returns whether a line of stderr is a log line, which must not be shown as the agent's last words.

@@ -8,6 +8,7 @@ use dogwatch_agents::{Reader, tools};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Session;
+use dogwatch_core::watch::feed::Stream;
 use dogwatch_core::watch::replay::{Finish, Looks, Player, VerdictChange};
 use dogwatch_core::watch::sign::Sign;
 
@@ -41,7 +42,7 @@ fn watched(agent: ReaderName, lines: &[String]) -> Vec<VerdictChange> {
     let session = Session::new(Awake(0), true);
     let mut player = Player::new(WatchPolicy::of(Profile::Quick), session, None, Looks::EveryDue);
     let (mut reader, mut signs) = (Reader::for_name(agent), vec![Sign::Message]);
-    player.line(Awake(1_000), &mut signs);
+    player.take(Awake(1_000), |feed| feed.line(Awake(1_000), Stream::Stdout, &mut signs));
     for n in 1..40_u64 {
         for line in lines {
             let line = line
@@ -51,7 +52,8 @@ fn watched(agent: ReaderName, lines: &[String]) -> Vec<VerdictChange> {
                 .replace("call_", &format!("call_{n}_"))
                 .replace("heartbeat__", &format!("heartbeat_{n}__"));
             reader.read(line.as_bytes(), &mut signs);
-            player.line(Awake(1_000 + n * 20_000), &mut signs);
+            let at = Awake(1_000 + n * 20_000);
+            player.take(at, |feed| feed.line(at, Stream::Stdout, &mut signs));
         }
     }
     player.finish(Awake(850_000), &Finish::Looked).lines

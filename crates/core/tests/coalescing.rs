@@ -11,7 +11,8 @@ use dogwatch_core::settings::{Ttl, WatchPolicy};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::coalesce::PERIOD;
-use dogwatch_core::watch::replay::{Finish, Input, Looks, Player};
+use dogwatch_core::watch::feed::Input;
+use dogwatch_core::watch::replay::{Finish, Looks, Player};
 use dogwatch_core::watch::sign::Sign;
 use dogwatch_core::watch::{Channel, Fact, Session, StopReason, ToolStarted, Verdict, Watch};
 use histories::{Drawn, policies, starts};
@@ -75,7 +76,7 @@ fn pass_in_records(policy: &WatchPolicy, timeline: &Timeline, end: u64) -> End {
     for (at, happened) in timeline {
         let input = match happened {
             Happened::Piece(Channel::Stdout) => Input::Message { count: None },
-            Happened::Piece(Channel::McpTool) => Input::McpCall { tool: "search".to_owned() },
+            Happened::Piece(Channel::McpTool) => Input::McpCall { heartbeat: false },
             Happened::Piece(Channel::Subagent) => Input::Sign(Sign::SubagentProgress { id: "s".to_owned() }),
             Happened::Piece(Channel::Workspace) => Input::Workspace { path: None, digest: None },
             Happened::Delegated => Input::Sign(Sign::ToolStarted(delegates())),

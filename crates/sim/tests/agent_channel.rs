@@ -11,6 +11,7 @@ use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::StopReason;
+use dogwatch_core::watch::feed::Feed;
 use dogwatch_sim::{Act, Drive, World, plan};
 
 const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
@@ -25,12 +26,12 @@ fn speaking(mut say: impl FnMut(u64) -> RequestBody) -> World {
     });
     let lasts = Dur::from_mins(58);
     let mut world = World::new(plan, move |_| Act::works(lasts));
-    let mut door = AgentChannel::new(JOB);
+    let (mut channel, mut feed) = (AgentChannel::new(JOB), Feed::new(true));
     let node = node();
     for n in 1..85 {
         let at = Dur::from_secs(40 * n);
-        let heard = door.handle(Awake(1_000 + at.as_millis()), &node, &say(n));
-        for input in heard.inputs {
+        for input in handle_at(&mut channel, Awake(1_000 + at.as_millis()), &node, &say(n), &mut feed).inputs
+        {
             world = world.at(at, input);
         }
     }
@@ -99,8 +100,23 @@ fn a_repeated_note_is_a_heartbeat_even_with_a_new_time() {
     assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
 }
 
-fn handle(door: &mut AgentChannel, at_s: u64, said: &RequestBody) -> Handled {
-    door.handle(Awake(at_s * 1_000), &node(), said)
+/// Returns the result of a request together with what the session's feed makes of it.
+fn handle_at(
+    channel: &mut AgentChannel,
+    at: Awake,
+    node: &NodeView,
+    body: &RequestBody,
+    feed: &mut Feed,
+) -> Handled {
+    let mut result = channel.handle(at, node, body, feed);
+    let mut facts = Vec::new();
+    feed.take_heard(&mut facts);
+    result.inputs.extend(facts.into_iter().map(|fact| Input::heard(JOB, fact)));
+    result
+}
+
+fn handle(channel: &mut AgentChannel, at_s: u64, body: &RequestBody) -> Handled {
+    handle_at(channel, Awake(at_s * 1_000), &node(), body, &mut Feed::new(true))
 }
 
 fn progress(text: &str) -> RequestBody {
@@ -109,31 +125,31 @@ fn progress(text: &str) -> RequestBody {
 
 #[test]
 fn the_last_reported_state_counts_like_a_marker() {
-    let mut door = AgentChannel::new(JOB);
+    let mut channel = AgentChannel::new(JOB);
     let state = |state: &str, reason: Option<&str>| RequestBody::State {
         state: state.to_owned(),
         reason: reason.map(str::to_owned),
     };
-    handle(&mut door, 1, &state("done", None));
-    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("done"));
-    handle(&mut door, 2, &state("idle", Some("no_pending_tasks")));
-    let marker = door.marker().expect("it was named");
+    handle(&mut channel, 1, &state("done", None));
+    assert_eq!(channel.marker().map(|m| m.state.as_str()), Some("done"));
+    handle(&mut channel, 2, &state("idle", Some("no_pending_tasks")));
+    let marker = channel.marker().expect("it was named");
     assert_eq!((marker.state.as_str(), marker.attr("reason")), ("idle", Some("no_pending_tasks")));
     for bad in ["", "two words", "a=b", "-->", &"x".repeat(65)] {
-        let refused = handle(&mut door, 3, &state(bad, None)).answer;
+        let refused = handle(&mut channel, 3, &state(bad, None)).answer;
         assert!(matches!(refused, AgentResponse::Refused { .. }), "{bad:?}");
     }
-    assert_eq!(door.marker().map(|m| m.state.as_str()), Some("idle"), "a refused request changes nothing");
+    assert_eq!(channel.marker().map(|m| m.state.as_str()), Some("idle"), "a refused request changes nothing");
 }
 
 #[test]
 fn a_flood_of_reports_is_counted_and_not_recorded() {
-    let mut door = AgentChannel::new(JOB);
+    let mut channel = AgentChannel::new(JOB);
     let reports = |inputs: &[Input]| inputs.iter().filter(|i| matches!(i, Input::Reported { .. })).count();
     let written: usize =
-        (0..1_000).map(|n| reports(&handle(&mut door, 1, &progress(&format!("step {n}"))).inputs)).sum();
+        (0..1_000).map(|n| reports(&handle(&mut channel, 1, &progress(&format!("step {n}"))).inputs)).sum();
     assert_eq!(written, 20);
-    let later = handle(&mut door, 2, &progress("one more")).inputs;
+    let later = handle(&mut channel, 2, &progress("one more")).inputs;
     let withheld = later.iter().find_map(|i| match i {
         Input::Reported { report, .. } => Some(report.withheld),
         _ => None,
@@ -143,10 +159,10 @@ fn a_flood_of_reports_is_counted_and_not_recorded() {
 
 #[test]
 fn a_repeated_error_is_not_evidence_but_counts_as_an_error() {
-    let mut door = AgentChannel::new(JOB);
+    let mut channel = AgentChannel::new(JOB);
     let error = RequestBody::Error { text: "permission denied".into() };
-    assert_eq!(handle(&mut door, 1, &error).answer, AgentResponse::Noted { evidence: true });
-    let again = handle(&mut door, 20, &error);
+    assert_eq!(handle(&mut channel, 1, &error).answer, AgentResponse::Noted { evidence: true });
+    let again = handle(&mut channel, 20, &error);
     assert_eq!(again.answer, AgentResponse::Noted { evidence: false });
     assert!(again.inputs.iter().any(|i| matches!(i, Input::Noted { .. })), "{:?}", again.inputs);
     assert!(!again.inputs.iter().any(|i| matches!(i, Input::Observed { .. })));
@@ -154,27 +170,30 @@ fn a_repeated_error_is_not_evidence_but_counts_as_an_error() {
 
 #[test]
 fn artifacts_have_names_sizes_and_a_number() {
-    let mut door = AgentChannel::new(JOB);
+    let mut channel = AgentChannel::new(JOB);
     let artifact =
         |name: &str, bytes| RequestBody::Artifact { name: name.to_owned(), bytes, sha256: "ab".into() };
     for bad in ["", ".", "..", "../x", "a/b", "/etc/passwd", ".hidden", "a\\b", "a\0", "é", &"x".repeat(101)]
     {
-        let refused = handle(&mut door, 1, &artifact(bad, 1)).answer;
+        let refused = handle(&mut channel, 1, &artifact(bad, 1)).answer;
         assert!(matches!(refused, AgentResponse::Refused { .. }), "{bad:?}");
     }
     assert!(matches!(
-        handle(&mut door, 1, &artifact("a", 1024 * 1024 + 1)).answer,
+        handle(&mut channel, 1, &artifact("a", 1024 * 1024 + 1)).answer,
         AgentResponse::Refused { .. }
     ));
     for n in 0..100 {
         assert_eq!(
-            handle(&mut door, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer,
+            handle(&mut channel, 1, &artifact(&format!("a{n}"), 1024 * 1024)).answer,
             AgentResponse::Granted
         );
     }
-    assert!(matches!(handle(&mut door, 1, &artifact("one-more", 1)).answer, AgentResponse::Refused { .. }));
+    assert!(matches!(
+        handle(&mut channel, 1, &artifact("one-more", 1)).answer,
+        AgentResponse::Refused { .. }
+    ));
     assert_eq!(
-        handle(&mut door, 1, &artifact("a7", 1)).answer,
+        handle(&mut channel, 1, &artifact("a7", 1)).answer,
         AgentResponse::Granted,
         "an existing artifact is replaced"
     );
@@ -182,14 +201,14 @@ fn artifacts_have_names_sizes_and_a_number() {
 
 #[test]
 fn an_agent_can_run_the_checks_at_most_every_half_minute() {
-    let mut door = AgentChannel::new(JOB);
-    assert_eq!(handle(&mut door, 10, &RequestBody::CheckDone).answer, AgentResponse::Granted);
-    let refused = handle(&mut door, 39, &RequestBody::CheckDone).answer;
+    let mut channel = AgentChannel::new(JOB);
+    assert_eq!(handle(&mut channel, 10, &RequestBody::CheckDone).answer, AgentResponse::Granted);
+    let refused = handle(&mut channel, 39, &RequestBody::CheckDone).answer;
     assert_eq!(
         refused,
         AgentResponse::Refused { why: "the checks ran 29 s ago; keep working and retry in 1 s".into() }
     );
-    assert_eq!(handle(&mut door, 40, &RequestBody::CheckDone).answer, AgentResponse::Granted);
+    assert_eq!(handle(&mut channel, 40, &RequestBody::CheckDone).answer, AgentResponse::Granted);
 }
 
 #[test]

@@ -5,10 +5,10 @@
 use crate::Timeline;
 use crate::naive::{Oracle, Said};
 use crate::replay_json;
-use dogwatch_agents::Reader;
+use dogwatch_agents::{Line, Listener};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::replay::Feed;
+use dogwatch_core::watch::feed::{Heard, Stream};
 use dogwatch_core::watch::{Fact, StopReason};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -113,19 +113,26 @@ fn the_oracle_agrees_on_every_recording() {
     let policy = WatchPolicy::default();
     for row in rows() {
         let name = ReaderName::ALL.into_iter().find(|n| n.as_str() == row.agent).expect("a known agent");
-        let (mut reader, mut signs, mut feed) = (Reader::for_name(name), Vec::new(), Feed::new(true));
-        let (mut told, mut facts) = (Vec::<(u64, Fact)>::new(), Vec::new());
+        let mut listener = Listener::new(name);
+        let mut told = Vec::<(u64, Fact)>::new();
+        let take = |listener: &mut Listener, at: u64| -> Vec<(u64, Fact)> {
+            let facts = listener.take().into_iter().filter_map(|heard| match heard {
+                Heard::Fact(fact) => Some((at, fact)),
+                Heard::Issue(_) => None,
+            });
+            facts.collect()
+        };
         let end = row.stop.map(|(_, at)| (at * 1000.0).round() as u64);
         let lines = row.lines();
         for (t_ms, line) in lines.iter().filter(|(t_ms, _)| end.is_none_or(|end| *t_ms <= end)) {
-            reader.read(line.as_bytes(), &mut signs);
-            feed.line(Awake(*t_ms), &mut signs, &mut facts);
-            told.extend(facts.drain(..).map(|fact| (*t_ms, fact)));
+            let line = Line { bytes: line.as_bytes(), cut: false };
+            listener.line(Awake(*t_ms), Stream::Stdout, line);
+            told.extend(take(&mut listener, *t_ms));
         }
         let at = end.or(row.exit.map(|(_, at)| at)).unwrap_or(0);
         let before = told.iter().filter(|(t_ms, _)| *t_ms < at).count();
-        feed.flush(Awake(at), &mut facts);
-        let late: Vec<(u64, Fact)> = facts.drain(..).map(|fact| (at, fact)).collect();
+        listener.feed().flush(Awake(at));
+        let late = take(&mut listener, at);
         // The fact that ends the session must not be known a moment earlier.
         let mut early = told[..before].to_vec();
         if before == told.len() {

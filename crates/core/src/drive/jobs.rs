@@ -152,9 +152,8 @@ impl<S: Shell> Driver<S> {
         let over = Over { job, exit: live.exit, signaled: live.signaled, leftovers };
         let Collected { mut report, news } = self.shell.collect(&self.run, &over);
         self.queue.todo.extend(news);
-        if let Some(mut channel) = live.channel {
-            let seen = channel.flush(self.shell.now().awake);
-            self.queue.todo.extend(seen.map(|seen| Input::Observed { job, seen }));
+        self.queue.todo.extend(live.flush(self.shell.now().awake));
+        if let Some(channel) = live.channel {
             // A marker in the agent's final output is newer than one sent through the agent channel.
             report.marker = report.marker.or(channel.marker().cloned());
         }

@@ -9,6 +9,7 @@ use crate::run::input::Input;
 use crate::run::job::{Job, JobKind};
 use crate::time::absence::Gap;
 use crate::time::dur::Dur;
+use crate::watch::feed::Input as Happened;
 
 /// Wakes closer together than this are a storm. During a storm the waker pauses for `CALM`.
 const STORM: Dur = Dur::from_millis(5);
@@ -86,8 +87,8 @@ impl<S: Shell> Driver<S> {
                 None => !live.watches_own_tree,
             };
             if works_there && live.started && job.kind == JobKind::Session {
-                let seen = live.workspace.changed(now, digest);
-                self.queue.todo.extend(seen.map(|seen| Input::Observed { job, seen }));
+                live.feed.take(now, Happened::Workspace { path: None, digest });
+                self.queue.todo.extend(live.take_heard());
             }
         }
     }
@@ -151,7 +152,9 @@ impl<S: Shell> Driver<S> {
             return Err(ChannelError::WrongToken);
         }
         let node = self.run.view().node(live.job.node);
-        let Handled { inputs, answer } = channel.handle(self.shell.now().awake, node, &request.body);
+        let now = self.shell.now().awake;
+        let Handled { mut inputs, answer } = channel.handle(now, node, &request.body, &mut live.feed);
+        inputs.extend(live.take_heard());
         // A request may arrive before the keeper reports that the agent has started.
         if live.started {
             self.queue.todo.extend(inputs);

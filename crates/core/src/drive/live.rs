@@ -6,8 +6,7 @@ use crate::run::agent_channel::AgentChannel;
 use crate::run::input::Input;
 use crate::run::job::{Exit, Job, JobKind};
 use crate::time::moment::Awake;
-use crate::watch::Channel;
-use crate::watch::coalesce::Coalescer;
+use crate::watch::feed::Feed;
 use std::collections::BTreeMap;
 
 /// The most inputs of one job that wait for the report of its start. The keeper owes that report within 30 s; in a
@@ -28,8 +27,8 @@ pub(super) struct Live {
     pub started: bool,
     /// The pid of the main process, once it runs.
     pub main: Option<u32>,
-    /// Changes in the work tree while the job runs.
-    pub workspace: Coalescer,
+    /// Evidence besides the output: changes in the work tree and requests of the agent.
+    pub feed: Feed,
     /// The agent channel of a session.
     pub channel: Option<AgentChannel>,
     /// The command line, with secrets redacted.
@@ -53,7 +52,8 @@ impl Live {
             early: Vec::new(),
             started: false,
             main: None,
-            workspace: Coalescer::new(Channel::Workspace),
+            // Only output depends on whether the agent is structured.
+            feed: Feed::new(false),
             channel: sent.has_channel.then(|| AgentChannel::new(job)),
             argv: sent.argv,
             alone: false,
@@ -82,10 +82,15 @@ impl Live {
 
     /// Hands over what the coalescers of the job hold back, so that it is judged with all evidence.
     pub fn flush(&mut self, now: Awake) -> impl Iterator<Item = Input> + use<> {
-        let job = self.job;
-        let workspace = self.workspace.flush(now);
-        let calls = self.channel.as_mut().and_then(|channel| channel.flush(now));
-        workspace.into_iter().chain(calls).map(move |seen| Input::Observed { job, seen })
+        self.feed.flush(now);
+        self.take_heard()
+    }
+
+    /// Takes what the feed has found.
+    pub fn take_heard(&mut self) -> impl Iterator<Item = Input> + use<> {
+        let (job, mut heard) = (self.job, Vec::new());
+        self.feed.take_heard(&mut heard);
+        heard.into_iter().map(move |heard| Input::heard(job, heard))
     }
 }
 

@@ -4,7 +4,7 @@
 //! `mcp_tool`; a heartbeat or a repeated note is not. It keeps the last state that the agent reported, which has the
 //! same effect at the session's end as a marker in the agent's text. Its memory does not grow with the requests.
 
-use crate::record::event::{Observation, Report, ReportKind};
+use crate::record::event::{Report, ReportKind};
 use crate::record::hash;
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::NodeView;
@@ -14,8 +14,7 @@ use crate::text::figures::count;
 use crate::text::fingerprint::fingerprint;
 use crate::text::{clip, one_line};
 use crate::time::moment::Awake;
-use crate::watch::coalesce::Coalescer;
-use crate::watch::{Channel, Fact};
+use crate::watch::feed::{Feed, Input as Happened};
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
@@ -162,7 +161,7 @@ pub enum AgentResponse {
     },
 }
 
-/// The result of a request: inputs for the run, and the answer for the agent.
+/// The result of a request: inputs for the run, and the answer for the agent. The inputs precede what the feed has.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Handled {
     /// The inputs for the run.
@@ -175,7 +174,6 @@ pub struct Handled {
 #[derive(Clone, Debug)]
 pub struct AgentChannel {
     job: Job,
-    seen: Coalescer,
     known: VecDeque<u64>,
     state: Option<Marker>,
     /// The number of reports that may be recorded now.
@@ -193,7 +191,6 @@ impl AgentChannel {
     pub fn new(job: Job) -> AgentChannel {
         AgentChannel {
             job,
-            seen: Coalescer::new(Channel::McpTool),
             known: VecDeque::new(),
             state: None,
             allowance: BURST,
@@ -209,20 +206,17 @@ impl AgentChannel {
         self.state.as_ref()
     }
 
-    /// Returns pending evidence, so that it counts in a verdict.
-    pub fn flush(&mut self, at: Awake) -> Option<Observation> {
-        self.seen.flush(at)
-    }
-
-    /// Handles a request. `node` is the recorded state of the node.
-    pub fn handle(&mut self, at: Awake, node: &NodeView, body: &RequestBody) -> Handled {
+    /// Handles a request. `node` is the recorded state of the node; evidence and errors go to the session's feed.
+    pub fn handle(&mut self, at: Awake, node: &NodeView, body: &RequestBody, feed: &mut Feed) -> Handled {
         let mut inputs = Vec::new();
         let answer = match body {
             RequestBody::Heartbeat => AgentResponse::Noted { evidence: false },
-            RequestBody::State { state, reason } => self.state(at, state, reason.as_deref(), &mut inputs),
+            RequestBody::State { state, reason } => {
+                self.state(at, state, reason.as_deref(), &mut inputs, feed)
+            }
             RequestBody::Progress { message, done, total } => {
                 let note = [hash::bytes(fingerprint(message).as_bytes()), number(*done), number(*total)];
-                let evidence = self.note(at, note.into_iter().fold(1, hash::mix), &mut inputs);
+                let evidence = self.note(at, note.into_iter().fold(1, hash::mix), feed);
                 if evidence {
                     let report =
                         Report { done: *done, total: *total, ..report(ReportKind::Progress, message) };
@@ -230,24 +224,24 @@ impl AgentChannel {
                 }
                 AgentResponse::Noted { evidence }
             }
-            RequestBody::Error { text } => self.error(at, text, &mut inputs),
+            RequestBody::Error { text } => self.error(at, text, &mut inputs, feed),
             RequestBody::Artifact { name, bytes, sha256 } => {
-                self.artifact(at, name, *bytes, sha256, &mut inputs)
+                self.artifact(at, name, *bytes, sha256, &mut inputs, feed)
             }
-            RequestBody::CheckDone => self.check(at, &mut inputs),
+            RequestBody::CheckDone => self.check(at, feed),
             RequestBody::Checked { failed, of, tampered } => {
-                self.evidence(at, &mut inputs);
+                evidence(at, feed);
                 let text = checked(*failed, *of, tampered);
                 self.report(at, report(ReportKind::Checks, &text), &mut inputs);
                 AgentResponse::Noted { evidence: true }
             }
             RequestBody::WhatFailed => {
                 let text = clip(&what_failed(node), MAX_DIAGNOSIS).to_owned();
-                self.note(at, hash::mix(4, hash::bytes(text.as_bytes())), &mut inputs);
+                self.note(at, hash::mix(4, hash::bytes(text.as_bytes())), feed);
                 AgentResponse::Failed { text }
             }
             RequestBody::Call { server, tool, phase } => {
-                self.evidence(at, &mut inputs);
+                evidence(at, feed);
                 if *phase == Phase::TimedOut {
                     let text = format!("{server}: {tool} timed out");
                     self.report(at, report(ReportKind::Server, &text), &mut inputs);
@@ -269,6 +263,7 @@ impl AgentChannel {
         state: &str,
         reason: Option<&str>,
         inputs: &mut Vec<Input>,
+        feed: &mut Feed,
     ) -> AgentResponse {
         if !is_word(state) {
             let why = format!(
@@ -288,18 +283,17 @@ impl AgentChannel {
             return AgentResponse::Noted { evidence: false };
         }
         self.state = Some(marker);
-        let evidence = self.note(at, hash::mix(2, hash::bytes(text.as_bytes())), inputs);
+        let evidence = self.note(at, hash::mix(2, hash::bytes(text.as_bytes())), feed);
         self.report(at, report(ReportKind::State, &text), inputs);
         AgentResponse::Noted { evidence }
     }
 
     /// Handles a reported error. A repeated error is not evidence of work, but it counts as an error.
-    fn error(&mut self, at: Awake, text: &str, inputs: &mut Vec<Input>) -> AgentResponse {
+    fn error(&mut self, at: Awake, text: &str, inputs: &mut Vec<Input>, feed: &mut Feed) -> AgentResponse {
         let fingerprint = fingerprint(text);
-        let evidence = self.note(at, hash::mix(3, hash::bytes(fingerprint.as_bytes())), inputs);
+        let evidence = self.note(at, hash::mix(3, hash::bytes(fingerprint.as_bytes())), feed);
         if self.report(at, report(ReportKind::Error, text), inputs) {
-            inputs.extend(self.flush(at).map(|seen| Input::Observed { job: self.job, seen }));
-            inputs.push(Input::Noted { job: self.job, fact: Fact::Error { fingerprint } });
+            feed.take(at, Happened::Error { fingerprint });
         }
         AgentResponse::Noted { evidence }
     }
@@ -311,6 +305,7 @@ impl AgentChannel {
         bytes: u64,
         sha256: &str,
         inputs: &mut Vec<Input>,
+        feed: &mut Feed,
     ) -> AgentResponse {
         let known = self.artifacts.iter().any(|n| n == name);
         let refused = match artifact_name(name) {
@@ -330,7 +325,7 @@ impl AgentChannel {
             self.artifacts.push_back(name.to_owned());
         }
         let content = hash::mix(hash::bytes(name.as_bytes()), hash::bytes(sha256.as_bytes()));
-        if self.note(at, hash::mix(5, content), inputs) {
+        if self.note(at, hash::mix(5, content), feed) {
             // A new name is always recorded: users find the file through the record, and the number of names is limited.
             self.allowance = self.allowance.max(u64::from(!known));
             let report = Report { bytes: Some(bytes), ..report(ReportKind::Artifact, name) };
@@ -339,7 +334,7 @@ impl AgentChannel {
         AgentResponse::Granted
     }
 
-    fn check(&mut self, at: Awake, inputs: &mut Vec<Input>) -> AgentResponse {
+    fn check(&mut self, at: Awake, feed: &mut Feed) -> AgentResponse {
         let since = self.checked.map(|before| at.since(before).as_millis());
         if let Some(since) = since.filter(|ms| *ms < CHECK_EVERY_MS) {
             let wait = (CHECK_EVERY_MS - since).div_ceil(1_000);
@@ -347,12 +342,12 @@ impl AgentChannel {
             return AgentResponse::Refused { why };
         }
         self.checked = Some(at);
-        self.evidence(at, inputs);
+        evidence(at, feed);
         AgentResponse::Granted
     }
 
     /// Remembers a note and returns whether it is new. A new note is evidence.
-    fn note(&mut self, at: Awake, note: u64, inputs: &mut Vec<Input>) -> bool {
+    fn note(&mut self, at: Awake, note: u64, feed: &mut Feed) -> bool {
         if self.known.contains(&note) {
             return false;
         }
@@ -360,13 +355,8 @@ impl AgentChannel {
             self.known.pop_front();
         }
         self.known.push_back(note);
-        self.evidence(at, inputs);
+        evidence(at, feed);
         true
-    }
-
-    fn evidence(&mut self, at: Awake, inputs: &mut Vec<Input>) {
-        let seen = self.seen.saw(at, 1, 0);
-        inputs.extend(seen.map(|seen| Input::Observed { job: self.job, seen }));
     }
 
     /// Records a report if the rate limit allows it. Returns whether it did.
@@ -386,6 +376,10 @@ impl AgentChannel {
         inputs.push(Input::Reported { job: self.job, report: Box::new(report) });
         true
     }
+}
+
+fn evidence(at: Awake, feed: &mut Feed) {
+    feed.take(at, Happened::McpCall { heartbeat: false });
 }
 
 /// Returns the result of the checks in one line.

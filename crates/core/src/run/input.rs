@@ -9,6 +9,7 @@ use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::watch::Fact;
+use crate::watch::feed::Heard;
 use crate::watch::health::HealthIssue;
 
 /// Something that happened.
@@ -221,6 +222,17 @@ pub enum Input {
         /// The details, for people.
         detail: String,
     },
+}
+
+impl Input {
+    /// Returns the input for something that a session's feed found.
+    pub fn heard(job: Job, heard: Heard) -> Input {
+        match heard {
+            Heard::Fact(Fact::Observed(seen)) => Input::Observed { job, seen },
+            Heard::Fact(fact) => Input::Noted { job, fact },
+            Heard::Issue(issue) => Input::HealthIssueFound { job, issue },
+        }
+    }
 }
 
 /// The signals that end a run at once.

@@ -4,15 +4,15 @@
 //! same watchdog judges them. An agent that has ended stays ended: later reports are refused, and its reason stays
 //! available until newer ends replace it.
 
-use crate::record::event::Observation;
 use crate::settings::WatchPolicy;
 use crate::text::figures::count;
-use crate::text::fingerprint::fingerprint;
 use crate::text::redact;
 use crate::text::{clip, printable};
 use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
-use crate::watch::{Assessment, Channel, Fact, NOTICE_AT, Session, StopReason, Verdict, Watch};
+use crate::watch::feed::{Feed, Heard, Input};
+use crate::watch::sign::Sign;
+use crate::watch::{Assessment, NOTICE_AT, Session, StopReason, Verdict, Watch};
 use std::collections::BTreeMap;
 
 /// The most agents that are registered at once; the next one is refused.
@@ -34,9 +34,8 @@ pub struct ExternalAgents {
 #[derive(Clone, Debug)]
 struct Agent {
     limits: Limits,
-    messages: u64,
+    feed: Feed,
     last_messages: u64,
-    errors: u64,
     last_error: Option<String>,
     since: Awake,
     life: Life,
@@ -179,8 +178,8 @@ impl ExternalAgents {
         let limits =
             Limits { idle: policy.idle.duration(), total: policy.session.duration(), errors: policy.errors };
         let life = Life::Watched(Box::new(Watch::new(policy, Session::new(now, false))));
-        let agent =
-            Agent { limits, messages: 0, last_messages: 0, errors: 0, last_error: None, since: now, life };
+        let feed = Feed::new(false);
+        let agent = Agent { limits, feed, last_messages: 0, last_error: None, since: now, life };
         self.agents.insert(id.to_owned(), agent);
         Ok(())
     }
@@ -196,12 +195,10 @@ impl ExternalAgents {
     /// Takes a sign of life. It is progress if the message count has grown.
     pub fn activity(&mut self, now: Awake, id: &str, messages: Option<u64>) -> Result<(), ExternalError> {
         let agent = self.living(id)?;
-        let new = messages.unwrap_or(0).saturating_sub(agent.messages);
-        if new > 0 {
-            agent.last_messages = agent.messages;
-            agent.messages += new;
-            let seen = Observation { count: new, messages: new, ..Observation::single(Channel::Stdout, now) };
-            agent.take(now, &Fact::Observed(seen));
+        let known = agent.feed.totals.messages;
+        if let Some(total) = messages.filter(|total| *total > known) {
+            agent.last_messages = known;
+            agent.take(now, Input::Message { count: Some(total) });
         }
         Ok(())
     }
@@ -209,9 +206,8 @@ impl ExternalAgents {
     /// Takes an error and returns the agent's state, which contains a warning from the third error on.
     pub fn error(&mut self, now: Awake, id: &str, text: &str) -> Result<ExternalStatus, ExternalError> {
         let agent = self.living(id)?;
-        agent.errors = agent.errors.saturating_add(1);
         agent.last_error = Some(shown(text));
-        agent.take(now, &Fact::Error { fingerprint: fingerprint(text) });
+        agent.take(now, Input::Sign(Sign::error(text)));
         Ok(agent.seen(id, now))
     }
 
@@ -288,10 +284,19 @@ impl Agent {
         }
     }
 
-    fn take(&mut self, now: Awake, fact: &Fact) {
-        match &mut self.life {
-            Life::Watched(watch) => watch.take(now, fact),
-            Life::Ended { .. } => {}
+    /// Passes an input on at once: a report may be the last one before the next evaluation.
+    fn take(&mut self, now: Awake, input: Input) {
+        self.feed.take(now, input);
+        self.feed.flush(now);
+        let mut heard = Vec::new();
+        self.feed.take_heard(&mut heard);
+        if let Life::Watched(watch) = &mut self.life {
+            for heard in heard {
+                match heard {
+                    Heard::Fact(fact) => watch.take(now, &fact),
+                    Heard::Issue(_) => {}
+                }
+            }
         }
     }
 
@@ -310,9 +315,9 @@ impl Agent {
         ExternalStatus {
             id: id.to_owned(),
             limits: self.limits,
-            messages: self.messages,
+            messages: self.feed.totals.messages,
             last_messages: self.last_messages,
-            errors: self.errors,
+            errors: self.feed.totals.errors,
             last_error: self.last_error.clone(),
             lasted: at.since(self.since),
             ended: self.ended().is_some(),

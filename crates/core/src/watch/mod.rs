@@ -9,6 +9,7 @@ pub mod coalesce;
 mod evidence;
 pub mod external;
 mod fact;
+pub mod feed;
 pub mod health;
 mod loops;
 mod monitor;

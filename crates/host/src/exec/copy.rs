@@ -1,6 +1,6 @@
 //! Copies output: one thread per stream, from the command's pipe to our own stdout or stderr, without delay.
 //!
-//! A copier reads, passes the bytes to `hearing`, and writes. When the reader of our output is slow, the copier
+//! A copier reads, passes the bytes to the listener, and writes. When the reader of our output is slow, the copier
 //! blocks in the write and the command is held up, as with any pipe; no other thread waits for a copier. When the
 //! reader is gone, the copier closes the command's pipe, and the command's next write fails as it would without us.
 //! Any other write error (a full disk) is remembered and reported at the end. The command continues, and later
@@ -11,13 +11,14 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use dogwatch_agents::Listener;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::feed::{Heard, Input, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::hearing::{Heard, Hearing};
 use crate::clock;
 
 /// The size of one read: a whole pipe of the usual size. A larger buffer or pipe pushes the bytes out of the
@@ -28,23 +29,6 @@ const BUFFER: usize = 64 * 1024;
 const MAX_WAITING: usize = 10_000;
 /// How long a copier waits for the watchdog before it checks again.
 const WAIT: Duration = Duration::from_secs(1);
-
-/// An output stream of the command.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stream {
-    Stdout,
-    Stderr,
-}
-
-impl Stream {
-    /// Returns the stream's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stream::Stdout => "stdout",
-            Stream::Stderr => "stderr",
-        }
-    }
-}
 
 /// The state shared between the copiers and the main thread.
 #[derive(Clone)]
@@ -57,7 +41,7 @@ struct Shared {
 }
 
 struct State {
-    hearing: Hearing,
+    listener: Listener,
     pipes: [Pipe; 2],
     /// Whether the workspace has changed.
     stirred: bool,
@@ -77,9 +61,9 @@ struct Pipe {
 
 impl Ears {
     /// Creates the shared state for one command.
-    pub fn new(hearing: Hearing) -> io::Result<Ears> {
+    pub fn new(listener: Listener) -> io::Result<Ears> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        let state = Mutex::new(State { hearing, pipes: Default::default(), stirred: false });
+        let state = Mutex::new(State { listener, pipes: Default::default(), stirred: false });
         Ok(Ears(Arc::new(Shared { bell, state, changed: Condvar::new() })))
     }
 
@@ -114,20 +98,20 @@ impl Ears {
 
     /// Takes what was read since the last call.
     pub fn heard(&self) -> Vec<Heard> {
-        let heard = self.lock().hearing.take();
+        let heard = self.lock().listener.take();
         self.0.changed.notify_all();
         heard
     }
 
-    /// Runs `act` on the locked `Hearing`.
-    pub fn with<T>(&self, act: impl FnOnce(&mut Hearing) -> T) -> T {
-        act(&mut self.lock().hearing)
+    /// Runs `act` on the locked listener.
+    pub fn with<T>(&self, act: impl FnOnce(&mut Listener) -> T) -> T {
+        act(&mut self.lock().listener)
     }
 
     /// Notes a change in the workspace and wakes the main thread.
     pub fn workspace_changed(&self, digest: Option<u64>) {
         let mut state = self.lock();
-        state.hearing.changed(clock::awake(), digest);
+        state.listener.feed().take(clock::awake(), Input::Workspace { path: None, digest });
         state.stirred = true;
         drop(state);
         self.ring();
@@ -135,7 +119,7 @@ impl Ears {
 
     /// Notes `count` actions of subagents and wakes the main thread.
     pub fn subagents_did(&self, count: u64) {
-        self.lock().hearing.subagents_did(clock::awake(), count);
+        self.lock().listener.feed().take(clock::awake(), Input::Subagents { count });
         self.ring();
     }
 
@@ -185,7 +169,7 @@ impl Ears {
             let waited = self.0.changed.wait_timeout(state, left);
             state = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        state.hearing.flush(clock::awake());
+        state.listener.feed().flush(clock::awake());
     }
 }
 
@@ -225,13 +209,13 @@ impl Copier {
         self.close();
     }
 
-    /// Reads a chunk and passes it to `hearing`; `None` at the end. One lock covers both, so that a caller who
+    /// Reads a chunk and passes it to the listener; `None` at the end. One lock covers both, so that a caller who
     /// finds the pipe empty knows that everything in it was processed.
     fn take(&mut self) -> Option<usize> {
         loop {
             wait(self.fd.as_fd(), PollFlags::IN);
             let mut state = self.ears.lock();
-            while state.hearing.waiting() > MAX_WAITING {
+            while state.listener.feed().waiting() > MAX_WAITING {
                 let waited = self.ears.0.changed.wait_timeout(state, WAIT);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
@@ -241,11 +225,11 @@ impl Copier {
                 Ok(got) => got,
             };
             let (bytes, now) = (&self.buffer[..got], clock::awake());
-            state.hearing.hear(self.stream, bytes, now);
+            state.listener.chunk(now, self.stream, bytes);
             let pipe = &mut state.pipes[self.stream as usize];
             pipe.writing = Some(now);
             pipe.midline = bytes.last() != Some(&b'\n');
-            let news = state.hearing.waiting() > 0;
+            let news = state.listener.feed().waiting() > 0 || state.listener.feed().holds().is_some();
             drop(state);
             self.ears.0.changed.notify_all();
             if news {

@@ -2,7 +2,7 @@
 //! unchanged.
 //!
 //! Theory of operation. The command inherits our stdin. Its stdout and stderr are pipes that `copy` drains into
-//! ours, and `hearing` turns the output into facts. The main thread sleeps in one `poll` over the keeper, the
+//! ours, and a listener turns the output into facts. The main thread sleeps in one `poll` over the keeper, the
 //! signals, the copiers' bell and one timer. It consults `watching` whenever something is new or due. While the
 //! command is silent nothing runs, except for two samples of its CPU use. There is no run, no lock and no state
 //! directory; `record` writes events to a file on request.
@@ -12,7 +12,6 @@
 #[cfg(test)]
 mod agreement;
 mod copy;
-mod hearing;
 mod life;
 mod record;
 mod start;
@@ -32,6 +31,7 @@ use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Fact;
+use dogwatch_core::watch::feed::{Heard, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -44,8 +44,7 @@ use crate::process::keeper::{self, HowEnded, Keeper, Order, Report};
 use crate::process::orphans;
 use crate::process::sample::sample;
 use crate::sys::{SignalFd, Timer};
-use copy::{Ears, Stream};
-use hearing::Heard;
+use copy::Ears;
 use life::{Do, Gone, Life};
 use record::{Record, iteration, node};
 use watching::{Follows, Watching};
@@ -306,7 +305,7 @@ impl Exec {
 
     /// Starts to follow the subagent log, once the stream has shown the session's id.
     fn follow_subagents(&mut self) {
-        let known = || self.ears.with(|hearing| hearing.session().map(str::to_owned));
+        let known = || self.ears.with(|listener| listener.session_id().map(str::to_owned));
         if let Some(session) = self.trail.as_ref().and_then(|_| known())
             && let Some(trail) = self.trail.take()
         {
@@ -319,7 +318,7 @@ impl Exec {
         for heard in self.ears.heard() {
             match heard {
                 Heard::Fact(fact) => self.take_fact(fact),
-                Heard::HealthIssue(issue) => {
+                Heard::Issue(issue) => {
                     let event = self.watching.as_mut().and_then(|w| w.issue_found(clock::awake(), issue));
                     event.into_iter().for_each(|event| self.add(event));
                 }
@@ -453,7 +452,7 @@ impl Exec {
             Report::Started { .. } => {
                 self.deadline = self.passed.map(|_| KeeperDeadline::order(clock::awake()))
             }
-            // After these reports nothing is owed.
+            // After these reports nothing is deadline.
             Report::Refused { .. }
             | Report::Exited { alone: true, .. }
             | Report::Empty { .. }
@@ -563,8 +562,10 @@ impl Exec {
 
     fn record_end(&mut self) {
         let Some(how) = self.life.how() else { return };
-        let (totals, bytes) =
-            self.ears.with(|hearing| (hearing.finish(clock::awake()).clone(), hearing.bytes));
+        let (totals, bytes) = self.ears.with(|listener| {
+            listener.close(clock::awake());
+            (listener.feed().totals.clone(), listener.bytes)
+        });
         self.listen_at_the_end();
         let (exit_code, signal) = match how {
             HowEnded::Code(code) => (Some(code), None),

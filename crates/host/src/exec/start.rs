@@ -4,11 +4,12 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
+use dogwatch_agents::Listener;
 use dogwatch_core::run::keeper_deadline::{KEEPER_START_BOUND, KeeperDeadline};
+use dogwatch_core::watch::feed::Stream;
 use rustix::process::Signal;
 
-use super::copy::{Ears, Stream};
-use super::hearing::Hearing;
+use super::copy::Ears;
 use super::life::Life;
 use super::record::Record;
 use super::{Exec, ExecError, Plan};
@@ -35,7 +36,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
     taken.retain(|signal| !ignores(*signal));
     block(&taken)?;
     let keeper = Keeper::start(None)?;
-    let ears = Ears::new(Hearing::new(plan.reader))?;
+    let ears = Ears::new(Listener::new(plan.reader))?;
     let workspace = plan.workspace.as_deref().map(|dir| watch(dir, json, &ears)).transpose()?;
     let merged = same_file();
     let mut exec = Exec {

@@ -3,15 +3,17 @@
 use super::read::Lines;
 use crate::error::CliError;
 use dogwatch_agents::tools::{call, declared_timeout, delegates, is_canceled, is_heartbeat, is_mcp, result};
-use dogwatch_agents::{Line, MAX_LINE, Reader, last_marker};
+use dogwatch_agents::{Line, Listener, MAX_LINE};
 use dogwatch_config::nearest;
 use dogwatch_core::record::hash;
+use dogwatch_core::run::agent_channel::HEARTBEAT_TOOL;
 use dogwatch_core::run::job::Exit;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::fingerprint::fingerprint_ends;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::replay::{Did, Finish, Input, Looks, Player, Replayed, Spans};
+use dogwatch_core::watch::feed::{Did, Input, Stream};
+use dogwatch_core::watch::replay::{Finish, Looks, Player, Replayed, Spans};
 use dogwatch_core::watch::sign::Sign;
 use dogwatch_core::watch::{Session, ToolStarted};
 use serde::de::{Deserialize, Deserializer, Visitor};
@@ -115,8 +117,7 @@ impl Text<'_> {
 
 /// The content of a line.
 enum Entry<'a> {
-    Line(Text<'a>),
-    Stderr(Text<'a>),
+    Line(Stream, Text<'a>),
     Input(Input),
     Exited(i32),
     End,
@@ -146,8 +147,7 @@ pub fn replay(
     policy: WatchPolicy,
 ) -> Result<Replayed, CliError> {
     let session = Session::new(Awake(0), name.is_structured());
-    let mut player = Player::new(policy, session, None, Looks::EveryDue);
-    let (mut reader, mut signs) = (Reader::for_name(name), Vec::new());
+    let mut player = Player::with_feed(policy, session, None, Looks::EveryDue, Listener::new(name));
     let (mut last, mut over) = (0, None);
     while lines.number() > 0 && !lines.current().is_empty() {
         let (t_ms, entry) = read(lines.current(), name).map_err(|w| lines.invalid(&w.0, w.1))?;
@@ -167,22 +167,7 @@ pub fn replay(
         match entry {
             // Only check the rest for invalid lines.
             _ if over.is_some() || player.has_stopped() => {}
-            Entry::Line(text) => {
-                let line = cut(&text);
-                reader.read_line(line, &mut signs);
-                if !line.bytes.trim_ascii().is_empty() {
-                    player.line(at, &mut signs);
-                }
-                signs.clear();
-            }
-            Entry::Stderr(text) => {
-                let line = cut(&text);
-                reader.read_stderr(line.bytes, &mut signs);
-                if !line.bytes.trim_ascii().is_empty() {
-                    player.stderr_line(at, &mut signs);
-                }
-                signs.clear();
-            }
+            Entry::Line(stream, text) => player.take(at, |listener| listener.line(at, stream, cut(&text))),
             Entry::Input(Input::Suspended { .. }) if spans.reported() => player.look(at),
             Entry::Input(input) => player.input(at, input),
             Entry::Exited(code) => over = Some((at, Some(code))),
@@ -194,8 +179,11 @@ pub fn replay(
     }
     let (at, code) = over.unwrap_or((Awake(last), None));
     let Some(code) = code else { return Ok(player.finish(at, &Finish::Looked)) };
-    reader.finish(&mut signs);
-    Ok(exited(player, at, code, &mut signs, name))
+    // The recordings use -n for signal n.
+    let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };
+    player.feed().totals(exit.code());
+    let marker = player.feed().marker("");
+    Ok(player.finish(at, &Finish::Exited { exit, marker }))
 }
 
 /// Cuts a long line like a live session does.
@@ -205,24 +193,14 @@ fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
     Line { bytes, cut: bytes.len() < whole.len() }
 }
 
-/// Finishes the replay of a process that exited. The last signs of its reader determine how it ended.
-fn exited(mut player: Player, at: Awake, code: i32, signs: &mut Vec<Sign>, name: ReaderName) -> Replayed {
-    signs.drain(..).for_each(|sign| player.last_sign(&sign));
-    let text = player.totals().result.as_ref().map(|result| result.text.as_str());
-    let marker = text.and_then(|text| last_marker(text, name.is_structured(), ""));
-    // The recordings use -n for signal n.
-    let exit = if code < 0 { Exit::Signal(code.saturating_neg()) } else { Exit::Code(code) };
-    player.finish(at, &Finish::Exited { exit, marker })
-}
-
 /// Parses a line into its time and its content.
 fn read(line: &[u8], agent: ReaderName) -> Result<(u64, Entry<'_>), LineError> {
     let mut raw: Raw<'_> = serde_json::from_slice(line).map_err(|e| LineError(parse_error(&e), None))?;
     let entry = match (raw.line.take(), raw.input.take()) {
-        (Some(text), None) => Entry::Line(text),
+        (Some(text), None) => Entry::Line(Stream::Stdout, text),
         (None, Some(kind)) => return input(kind.as_str(), raw, agent),
-        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Entry::Stderr(text),
-        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Entry::Line(text),
+        (Some(text), Some(kind)) if kind.as_str() == "stderr" => Entry::Line(Stream::Stderr, text),
+        (Some(text), Some(kind)) if kind.as_str() == "stdout" => Entry::Line(Stream::Stdout, text),
         (Some(_), Some(_)) => return Err(LineError("has both `line` and `input`".to_owned(), None)),
         (None, None) => return Err(LineError("has neither `line` nor `input`".to_owned(), None)),
     };
@@ -251,7 +229,7 @@ fn input<'a>(kind: &str, raw: Raw<'a>, agent: ReaderName) -> Result<(u64, Entry<
         "error" => Input::Sign(Sign::error(need(raw.text, kind, "text")?.as_str())),
         "mcp_call" => {
             one_of("phase", need(raw.phase, kind, "phase")?.as_str(), &["start", "end"])?;
-            Input::McpCall { tool: need(raw.tool, kind, "tool")?.into_string() }
+            Input::McpCall { heartbeat: need(raw.tool, kind, "tool")?.as_str() == HEARTBEAT_TOOL }
         }
         "subagent" => subagent(raw)?,
         "workspace" => Input::Workspace {

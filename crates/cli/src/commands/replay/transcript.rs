@@ -7,6 +7,7 @@ use dogwatch_agents::{Format, Record, Transcript};
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::Session;
+use dogwatch_core::watch::feed::Stream;
 use dogwatch_core::watch::replay::{Finish, Looks, Player, Replayed, SessionName};
 use dogwatch_core::watch::sign::Sign;
 use std::collections::BTreeMap;
@@ -27,10 +28,11 @@ impl Turn {
     fn begin(turn: u64, started: Option<Wall>, format: Format, policy: &WatchPolicy) -> Turn {
         let session = Session::new(Awake(0), format.agent().is_structured());
         let name = SessionName::Turn { turn };
-        let mut player = Player::new(policy.clone(), session, Some(name), Looks::EveryDue);
+        let player = Player::new(policy.clone(), session, Some(name), Looks::EveryDue);
+        let mut turn = Turn { player, started, last: Awake(0) };
         // A live CLI prints a line as soon as it has the prompt. A transcript does not record that line.
-        player.line(Awake(0), &mut vec![Sign::Keepalive]);
-        Turn { player, started, last: Awake(0) }
+        turn.take(None, &mut vec![Sign::Keepalive]);
+        turn
     }
 
     fn take(&mut self, at: Option<Wall>, signs: &mut Vec<Sign>) {
@@ -39,9 +41,7 @@ impl Turn {
             // Results of parallel calls may be written out of order.
             self.last = self.last.max(Awake(since));
         }
-        if !self.player.has_stopped() {
-            self.player.line(self.last, signs);
-        }
+        self.player.take(self.last, |feed| feed.line(self.last, Stream::Stdout, signs));
     }
 
     fn finish(self, outcome: Option<&'static str>) -> Replayed {

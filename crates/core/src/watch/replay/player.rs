@@ -1,15 +1,16 @@
 //! Replays one session: takes its inputs in order of time and evaluates the watchdog as a live session would.
 
 use super::counts::Counts;
-use super::feed::{Feed, Input};
 use super::line::{Mark, Replayed, SessionName, Summary, VerdictChange};
 use crate::record::event::EndedBy;
 use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Exit, Marker};
 use crate::settings::WatchPolicy;
 use crate::time::moment::Awake;
-use crate::watch::sign::{Sign, Totals};
+use crate::watch::feed::{Feed, Heard, Input};
 use crate::watch::{Fact, Session, Watch};
+use std::borrow::BorrowMut;
+use std::mem::take;
 
 /// When the watchdog is evaluated, in addition to after every single fact.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,17 +37,17 @@ pub enum Finish {
     Known(&'static str),
 }
 
-/// The replay of one session.
+/// The replay of one session. `F` is its feed, or a reader of lines that has one.
 #[derive(Debug)]
-pub struct Player {
+pub struct Player<F = Feed> {
     watch: Watch,
-    feed: Feed,
+    feed: F,
     counts: Counts,
     name: Option<SessionName>,
     started: Awake,
     structured: bool,
     looks: Looks,
-    facts: Vec<Fact>,
+    heard: Vec<Heard>,
     lines: Vec<VerdictChange>,
     mark: Mark,
     stopped: Option<Awake>,
@@ -58,15 +59,28 @@ pub struct Player {
 impl Player {
     /// Creates the replay of a session.
     pub fn new(policy: WatchPolicy, session: Session, name: Option<SessionName>, looks: Looks) -> Player {
+        Player::with_feed(policy, session, name, looks, Feed::new(session.structured))
+    }
+}
+
+impl<F: BorrowMut<Feed>> Player<F> {
+    /// Creates the replay of a session with this feed.
+    pub fn with_feed(
+        policy: WatchPolicy,
+        session: Session,
+        name: Option<SessionName>,
+        looks: Looks,
+        feed: F,
+    ) -> Player<F> {
         Player {
             watch: Watch::new(policy, session),
-            feed: Feed::new(session.structured),
+            feed,
             counts: Counts::default(),
             name,
             started: session.started,
             structured: session.structured,
             looks,
-            facts: Vec::new(),
+            heard: Vec::new(),
             lines: Vec::new(),
             mark: Mark::PLAIN,
             stopped: None,
@@ -80,26 +94,31 @@ impl Player {
         self.stopped.is_some()
     }
 
-    /// Returns the totals of the agent's signs so far.
-    pub fn totals(&self) -> &Totals {
-        &self.feed.totals
+    /// Returns the feed.
+    pub fn feed(&mut self) -> &mut F {
+        &mut self.feed
     }
 
-    /// Takes a nonblank line of stdout, as the signs that the agent's reader found in it.
-    pub fn line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
-        self.look_before(at);
-        if self.stopped.is_none() {
-            self.feed.line(at, signs, &mut self.facts);
-            self.pass_facts(at);
-        }
+    /// Lets `act` add to the feed at this moment, and judges what follows from it.
+    pub fn take(&mut self, at: Awake, act: impl FnOnce(&mut F)) {
+        self.take_from(at, at, act);
     }
 
-    /// Takes a nonblank line of stderr, as the signs that the agent's reader found in it.
-    pub fn stderr_line(&mut self, at: Awake, signs: &mut Vec<Sign>) {
-        self.look_before(at);
+    /// Takes an input of the session. The watchdog was not evaluated during a suspension.
+    pub fn input(&mut self, at: Awake, input: Input) {
+        let from = match input {
+            Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
+            _ => at,
+        };
+        self.take_from(from, at, |feed| feed.borrow_mut().take(at, input));
+    }
+
+    fn take_from(&mut self, from: Awake, at: Awake, act: impl FnOnce(&mut F)) {
+        self.release_before(at);
+        self.look_before(from);
         if self.stopped.is_none() {
-            self.feed.stderr_line(at, signs, &mut self.facts);
-            self.pass_facts(at);
+            act(&mut self.feed);
+            self.pass_heard(at);
         }
     }
 
@@ -109,68 +128,37 @@ impl Player {
         let from = Awake(until.0.saturating_sub(for_ms));
         self.look_before(from);
         if self.stopped.is_none() {
-            self.feed.flush(from, &mut self.facts);
-            self.pass_facts(from);
+            self.feed.borrow_mut().flush(from);
+            self.pass_heard(from);
             self.watch.take(until, &Fact::Suspended { for_ms });
             self.due = None;
         }
     }
 
-    /// Takes a sign that the agent's reader derives from the complete output, once the process has ended.
-    pub fn last_sign(&mut self, sign: &Sign) {
-        self.feed.totals.add(sign);
-    }
-
-    /// Takes an input of a timeline.
-    pub fn input(&mut self, at: Awake, input: Input) {
-        // The watchdog was not evaluated during a suspension.
-        let from = match input {
-            Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
-            Input::Stdout { .. }
-            | Input::Stderr { .. }
-            | Input::Message { .. }
-            | Input::Sign(_)
-            | Input::McpCall { .. }
-            | Input::Subagent { .. }
-            | Input::Workspace { .. }
-            | Input::Children { .. }
-            | Input::Heartbeat => at,
-        };
-        self.look_before(from);
-        if self.stopped.is_none() {
-            self.feed.take(at, input, &mut self.facts);
-            self.pass_facts(at);
-        }
-    }
-
-    /// Takes a fact from a journal, which already passed through the coalescer.
+    /// Takes a fact from a journal, which already passed through a feed.
     pub fn fact(&mut self, at: Awake, fact: &Fact) {
         let from = match fact {
             Fact::Suspended { for_ms } => Awake(at.0.saturating_sub(*for_ms)),
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::Observed(_)
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. } => at,
+            _ => at,
         };
         self.look_before(from);
-        if self.stopped.is_none() {
-            self.facts.push(fact.clone());
-            self.pass_facts(at);
-        }
+        self.pass(at, fact);
     }
 
     /// Evaluates the watchdog now, after flushing pending progress.
     pub fn look(&mut self, at: Awake) {
         if self.stopped.is_none() {
-            self.feed.flush(at, &mut self.facts);
-            self.pass_facts(at);
+            self.feed.borrow_mut().flush(at);
+            self.pass_heard(at);
             self.judge(at);
+        }
+    }
+
+    /// Passes on what an earlier moment holds back. It belongs to that moment.
+    fn release_before(&mut self, at: Awake) {
+        if let Some(then) = self.feed.borrow().holds().filter(|then| *then != at) {
+            self.feed.borrow_mut().release();
+            self.pass_heard(then);
         }
     }
 
@@ -191,21 +179,28 @@ impl Player {
         due.filter(|due| self.looked.is_none_or(|looked| *due > looked))
     }
 
-    fn pass_facts(&mut self, at: Awake) {
-        let mut facts = std::mem::take(&mut self.facts);
-        for fact in facts.drain(..) {
-            if self.stopped.is_some() {
-                break;
-            }
-            self.counts.note(&fact);
-            self.watch.take(at, &fact);
-            self.due = None;
-            // Every single fact is judged.
-            if !matches!(fact, Fact::Observed(_)) {
-                self.judge(at);
+    fn pass_heard(&mut self, at: Awake) {
+        let mut heard = take(&mut self.heard);
+        self.feed.borrow_mut().take_heard(&mut heard);
+        for heard in heard.drain(..) {
+            if let Heard::Fact(fact) = heard {
+                self.pass(at, &fact);
             }
         }
-        self.facts = facts;
+        self.heard = heard;
+    }
+
+    fn pass(&mut self, at: Awake, fact: &Fact) {
+        if self.stopped.is_some() {
+            return;
+        }
+        self.counts.note(fact);
+        self.watch.take(at, fact);
+        self.due = None;
+        // Every single fact is judged.
+        if !matches!(fact, Fact::Observed(_)) {
+            self.judge(at);
+        }
     }
 
     fn judge(&mut self, at: Awake) {
@@ -234,24 +229,31 @@ impl Player {
 
     /// Ends the replay at this moment.
     pub fn finish(mut self, at: Awake, finish: &Finish) -> Replayed {
+        self.release_before(at);
         self.look_before(at);
         // An agent that exits exactly at a due moment is not silent.
         if matches!(finish, Finish::Looked) && self.next_due() == Some(at) {
             self.look(at);
         }
         if self.stopped.is_none() {
-            self.feed.flush(at, &mut self.facts);
-            self.facts.iter().for_each(|fact| self.counts.note(fact));
+            self.feed.borrow_mut().flush(at);
+            self.feed.borrow_mut().take_heard(&mut self.heard);
+            for heard in &self.heard {
+                if let Heard::Fact(fact) = heard {
+                    self.counts.note(fact);
+                }
+            }
         }
         let counts = &self.counts;
+        let (thinned, failed) = self.feed.borrow().thinned();
         let summary = Summary {
             session: self.name.clone(),
             ended_at_s: self.seconds(self.stopped.unwrap_or(at)),
             verdict: self.mark.verdict,
             reason: self.mark.reason,
             messages: counts.messages,
-            tools: counts.tools,
-            errors: counts.errors,
+            tools: counts.tools + thinned,
+            errors: counts.errors + failed,
             outcome: self.outcome(finish),
         };
         Replayed { lines: self.lines, summary, exercised: counts.exercised, differing: Vec::new() }
@@ -264,7 +266,7 @@ impl Player {
             (None, Finish::Known(word)) => return Some(word),
             (None, Finish::Looked) => return None,
         };
-        let totals = &self.feed.totals;
+        let totals = &self.feed.borrow().totals;
         let facts = Facts {
             ended_by,
             exit,

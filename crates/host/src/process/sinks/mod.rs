@@ -11,6 +11,7 @@ pub use raw::{RAW_CAP, RawFile};
 pub use session::SessionSink;
 
 use crate::process::pump;
+use dogwatch_core::watch::feed::Stream;
 
 /// The sink of any kind of job.
 pub enum JobSink {
@@ -27,7 +28,7 @@ impl pump::Sink for JobSink {
         match self {
             JobSink::Command(c) => c.stdout.push(bytes),
             JobSink::Check(c) => c.stdout.push(bytes),
-            JobSink::Session(s) => s.stdout(bytes),
+            JobSink::Session(s) => s.write(Stream::Stdout, bytes),
         }
     }
 
@@ -35,7 +36,7 @@ impl pump::Sink for JobSink {
         match self {
             JobSink::Command(c) => c.stderr.push(bytes),
             JobSink::Check(c) => c.stderr.push(bytes),
-            JobSink::Session(s) => s.stderr(bytes),
+            JobSink::Session(s) => s.write(Stream::Stderr, bytes),
         }
     }
 
