@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dogwatch_host::process::keeper::{HowEnded, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
+use dogwatch_host::process::keeper::{Exit, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
 use dogwatch_host::process::pump::{ParentEnds, pipes};
 use dogwatch_host::sys;
 use rustix::io::Errno;
@@ -48,7 +48,7 @@ fn output(keeper: &mut Keeper, order: StartOrder, ends: &ParentEnds) -> String {
     keeper.send(Order::Start(order)).expect("the keeper reads");
     started(keeper);
     let text = String::from_utf8(read_to_end(&ends.stdout)).expect("plain output");
-    assert_eq!(exited(keeper), (HowEnded::Code(0), true));
+    assert_eq!(exited(keeper), (Exit::Code(0), true));
     text
 }
 
@@ -57,18 +57,18 @@ fn clean_exit_is_reported_as_alone() {
     let _ends = start(&mut keeper, 9, &["true"]);
     assert!(matches!(next(&mut keeper), Report::Started { job: 9, .. }));
     let exit = next(&mut keeper);
-    assert!(matches!(exit, Report::Exited { job: 9, how: HowEnded::Code(0), alone: true, .. }), "{exit:?}");
+    assert!(matches!(exit, Report::Exited { job: 9, how: Exit::Code(0), alone: true, .. }), "{exit:?}");
     keeper.shut_down().expect("nothing is left");
 }
 
 fn exit_code_and_signal_are_distinguished() {
     let mut keeper = ready_keeper();
     let cases = [
-        (["exit", "0"], HowEnded::Code(0)),
-        (["exit", "9"], HowEnded::Code(9)),
-        (["exit", "255"], HowEnded::Code(255)),
-        (["die", "9"], HowEnded::Signal(9)),
-        (["die", "15"], HowEnded::Signal(15)),
+        (["exit", "0"], Exit::Code(0)),
+        (["exit", "9"], Exit::Code(9)),
+        (["exit", "255"], Exit::Code(255)),
+        (["die", "9"], Exit::Signal(9)),
+        (["die", "15"], Exit::Signal(15)),
     ];
     for (role, how) in cases {
         let _ends = start_role(&mut keeper, 1, &role);
@@ -128,7 +128,7 @@ fn order_over_the_limit_is_not_sent() {
     }
     let _ends = start(&mut keeper, 1, &["true"]);
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), true));
 }
 
 fn program_is_searched_on_the_childs_path_from_its_directory() {

@@ -14,7 +14,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
 use std::time::{Duration, Instant};
 
-use dogwatch_host::process::keeper::{self, HowEnded, Keeper, Order, Report, StartOrder};
+use dogwatch_host::process::keeper::{self, Exit, Keeper, Order, Report, StartOrder};
 use dogwatch_host::process::pump::{ParentEnds, pipes};
 use dogwatch_host::sys::{self, Forked, Waited};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -152,7 +152,7 @@ pub fn started(keeper: &mut Keeper) -> u32 {
 }
 
 /// Expects `Exited` as the next report and returns how it ended and whether it was alone.
-pub fn exited(keeper: &mut Keeper) -> (HowEnded, bool) {
+pub fn exited(keeper: &mut Keeper) -> (Exit, bool) {
     match next(keeper) {
         Report::Exited { how, alone, .. } => (how, alone),
         other => panic!("not exited: {other:?}"),

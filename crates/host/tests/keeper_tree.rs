@@ -10,7 +10,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
-use dogwatch_host::process::keeper::{self, HowEnded, Order, Report};
+use dogwatch_host::process::keeper::{self, Exit, Order, Report};
 use dogwatch_host::process::pump::{Pump, Sink, pipes};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -48,7 +48,7 @@ fn second_job_is_refused_while_the_first_is_there() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["daemon"]);
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
     let _second = start(&mut keeper, 2, &["true"]);
     let busy = Errno::BUSY.raw_os_error();
     let refused = next(&mut keeper);
@@ -67,7 +67,7 @@ fn interrupt_and_terminate_reach_the_group() {
         started(&mut keeper);
         read_until(&ends.stdout, b"ready");
         keeper.send(order).expect("the keeper reads");
-        assert_eq!(exited(&mut keeper).0, HowEnded::Signal(signal));
+        assert_eq!(exited(&mut keeper).0, Exit::Signal(signal));
         keeper.send(Order::Kill).expect("the keeper reads");
         emptied(&mut keeper);
         read_to_end(&ends.stderr);
@@ -78,7 +78,7 @@ fn terminate_reaches_processes_left_by_the_main_process() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["heir"]);
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
     keeper.send(Order::Terminate).expect("the keeper reads");
     read_to_end(&ends.stderr);
     keeper.send(Order::Kill).expect("the keeper reads");
@@ -95,7 +95,7 @@ fn stopped_child_ends_by_terminate_sweep_and_kill() {
         started(&mut keeper);
         read_until(&ends.stdout, b"ready");
         keeper.send(order).expect("the keeper reads");
-        assert_eq!(exited(&mut keeper), (HowEnded::Signal(signal), true));
+        assert_eq!(exited(&mut keeper), (Exit::Signal(signal), true));
         if asked {
             assert_eq!(emptied(&mut keeper), 0);
         }
@@ -120,7 +120,7 @@ fn sweep_waits_for_the_grace_and_no_longer() {
     // Exits on TERM immediately: the test must not wait for the whole grace of half a minute.
     let ends = start_role(&mut keeper, 1, &["heir"]);
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
     let asked = Instant::now();
     keeper.send(Order::Sweep { grace: rig::PATIENCE }).expect("the keeper reads");
     assert_eq!(emptied(&mut keeper), 1);
@@ -144,7 +144,7 @@ fn daemon_is_gone_after_sweep() {
     for role in ["daemon", "bare-daemon"] {
         let ends = start_role(&mut keeper, 1, &[role]);
         started(&mut keeper);
-        assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+        assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
         keeper.send(Order::Sweep { grace: Duration::from_millis(20) }).expect("the keeper reads");
         assert_eq!(emptied(&mut keeper), 1);
         assert_eq!(read_to_end(&ends.stderr), b"");
@@ -158,7 +158,7 @@ fn daemon_is_gone_after_kill() {
     started(&mut keeper);
     read_until(&ends.stdout, b"readyready");
     keeper.send(Order::Kill).expect("the keeper reads");
-    assert_eq!(exited(&mut keeper).0, HowEnded::Signal(9));
+    assert_eq!(exited(&mut keeper).0, Exit::Signal(9));
     emptied(&mut keeper);
     assert_eq!(read_to_end(&ends.stderr), b"");
 }
@@ -222,7 +222,7 @@ fn rabbit_is_gone_after_kill() {
     for _ in 0..5 {
         let ends = start_role(&mut keeper, 1, &["rabbit"]);
         started(&mut keeper);
-        assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+        assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
         keeper.send(Order::Kill).expect("the keeper reads");
         assert!(emptied(&mut keeper) >= 1);
         assert_eq!(read_to_end(&ends.stderr), b"");
@@ -234,7 +234,7 @@ fn rabbit_is_gone_after_sweep() {
     let mut keeper = ready_keeper();
     let ends = start_role(&mut keeper, 1, &["rabbit"]);
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
     keeper.send(Order::Sweep { grace: Duration::from_millis(50) }).expect("the keeper reads");
     assert!(emptied(&mut keeper) >= 1);
     assert_eq!(read_to_end(&ends.stderr), b"");
@@ -282,7 +282,7 @@ fn prompt_and_errors_cross_without_deadlock() {
     let ends = start_role(&mut keeper, 1, &["talk"]);
     let pump = Pump::start(ends, vec![b'p'; 200_000], Kept::default(), || {}).expect("a thread");
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), true));
     let kept = pump.join();
     assert_eq!((kept.stdout.as_slice(), kept.stderr.len()), (&b"200000"[..], 200_000));
 }
@@ -293,7 +293,7 @@ fn a_prompt_that_is_not_read_is_not_an_error() {
     // More than any pipe holds.
     let pump = Pump::start(ends, vec![b'p'; 4 << 20], Kept::default(), || {}).expect("a thread");
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), true));
     assert_eq!(pump.join().stdout, b"hello\n");
 }
 
@@ -311,7 +311,7 @@ fn a_child_may_outlive_its_closed_streams() {
     pump.join();
     assert_eq!(keeper.receive().expect("the keeper lives"), None, "the child lives");
     drop(stdin);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), true));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), true));
 }
 
 // promise: 1
@@ -320,7 +320,7 @@ fn grandchild_that_holds_stdout_delays_nothing() {
     let ends = start_role(&mut keeper, 1, &["heir"]);
     let pump = Pump::start(ends, Vec::new(), Kept::default(), || {}).expect("a thread");
     started(&mut keeper);
-    assert_eq!(exited(&mut keeper), (HowEnded::Code(0), false));
+    assert_eq!(exited(&mut keeper), (Exit::Code(0), false));
     pump.stop();
     assert_eq!(pump.join().stdout, b"bye");
     keeper.send(Order::Sweep { grace: rig::PATIENCE }).expect("the keeper reads");

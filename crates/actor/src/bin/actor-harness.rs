@@ -5,7 +5,8 @@
 //! test closes the socket or dies, or after a minute, the harness kills all remaining descendants until `waitpid`
 //! reports no child. It then sends `killed N` and exits.
 
-use dogwatch_host::sys::{HowEnded, SignalFd, Waited, block_all, wait_any};
+use dogwatch_core::run::job::Exit;
+use dogwatch_host::sys::{SignalFd, Waited, block_all, wait_any};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, getpid, kill_process, set_child_subreaper};
 use std::fs::File;
@@ -82,8 +83,8 @@ fn reap(main: i32) -> io::Result<Reaped> {
         match wait_any()? {
             Waited::Reaped(gone) if gone.pid == main => {
                 let (what, number) = match gone.how {
-                    HowEnded::Code(code) => ("code", code),
-                    HowEnded::Signal(signal) => ("signal", signal),
+                    Exit::Code(code) => ("code", code),
+                    Exit::Signal(signal) => ("signal", signal),
                 };
                 send(&format!("{what} {number} cpu_ms {}", gone.cpu.as_millis()));
             }

@@ -4,6 +4,7 @@
 use crate::record::ids::{Iteration, NodeIx};
 use crate::time::moment::Wall;
 use crate::watch::sign::Totals;
+use serde::{Deserialize, Serialize};
 
 /// The identity of a process tree. Facts about a job whose iteration has closed are dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -36,7 +37,7 @@ pub enum JobKind {
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Exit {
     /// The process exited with this code.
     Code(i32),

@@ -17,6 +17,7 @@ pub mod input;
 pub mod job;
 mod job_tree;
 pub mod keeper_deadline;
+pub mod life;
 mod next;
 mod node;
 mod notifying;
@@ -286,8 +287,7 @@ impl Run {
             Timer::PrepJob(ix)
             | Timer::Watch(ix)
             | Timer::Result(ix)
-            | Timer::Grace(ix)
-            | Timer::Leak(ix)
+            | Timer::Step(ix)
             | Timer::Keeper(ix)
             | Timer::StartRetry(ix)
             | Timer::Wait(ix)

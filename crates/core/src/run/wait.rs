@@ -3,7 +3,7 @@
 
 use super::cx::Cx;
 use super::job_tree::JobTree;
-use super::node::{NodeInput, Turn, clear_job_timers, clear_limits};
+use super::node::{NodeInput, Turn, clear_job_timers};
 use super::resume::left_of;
 use crate::learn::Basis;
 use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
@@ -110,6 +110,13 @@ impl Wait {
 
     /// Handles a fact and returns what follows from it.
     pub fn handle(&mut self, cx: &mut Cx, fact: NodeInput) -> Turn {
+        let fact = match &mut self.probe {
+            Some(probe) => match probe.handle(cx, fact) {
+                Some(fact) => fact,
+                None => return Turn::Stay,
+            },
+            None => fact,
+        };
         match (fact, &mut self.probe) {
             (NodeInput::Due(Timer::Wait(_)), _) => return self.leave(cx, WaitEndedBy::Timer, Cause::Next),
             (NodeInput::Due(Timer::Probe(_)), None) => {
@@ -121,29 +128,7 @@ impl Wait {
                 let at = cx.now.awake.plus(CommandPlan::DEFAULT_TIMEOUT);
                 cx.timers.set(Timer::PrepJob(self.ix), Deadline::Awake(at));
             }
-            (NodeInput::Due(Timer::PrepJob(_)), Some(probe)) => probe.end(cx, EndedBy::Watchdog),
-            (NodeInput::Due(Timer::Grace(_)), Some(probe)) => probe.next_step(cx),
-            (NodeInput::Due(Timer::Leak(_)), Some(probe)) => probe.sweep(cx),
-            (NodeInput::PipesClosed, Some(probe)) => probe.pipes_closed(cx),
-            (NodeInput::Exited(exit), Some(probe)) => {
-                clear_limits(cx, self.ix);
-                let leak = cx.settings(self.ix).watchdog.leak;
-                probe.exited(cx, exit, leak);
-            }
             (NodeInput::Refused { error }, Some(_)) => return self.probe_over(cx, None, Some(error)),
-            (NodeInput::Sent, Some(probe)) => probe.sent(cx),
-            (NodeInput::Due(Timer::Keeper(_)), Some(probe)) => probe.look(cx),
-            (NodeInput::KeeperSeen { stopped }, Some(probe)) => probe.keeper_seen(cx, stopped),
-            (NodeInput::Unstarted { error }, Some(probe)) => {
-                if let Some(error) = probe.retry_later(cx, error) {
-                    return self.probe_over(cx, None, Some(error));
-                }
-            }
-            (NodeInput::Due(Timer::StartRetry(_)), Some(probe)) => {
-                if let Some(error) = probe.start_again(cx) {
-                    return self.probe_over(cx, None, Some(error));
-                }
-            }
             (NodeInput::Ended(_), Some(probe)) => {
                 let (exit, timed_out) = (probe.exit(), probe.ended_by() == Some(EndedBy::Watchdog));
                 let trouble = timed_out.then(|| format!("ended after {}", CommandPlan::DEFAULT_TIMEOUT));
@@ -159,20 +144,15 @@ impl Wait {
                 | NodeInput::Used(_)
                 | NodeInput::ResultSeen
                 | NodeInput::PromptAssembled(_)
-                | NodeInput::PinsHashed(_),
-                _,
-            )
-            | (
-                NodeInput::Started { .. }
-                | NodeInput::Refused { .. }
+                | NodeInput::PinsHashed(_)
                 | NodeInput::Sent
                 | NodeInput::Unstarted { .. }
                 | NodeInput::KeeperSeen { .. }
                 | NodeInput::Exited(_)
-                | NodeInput::PipesClosed
-                | NodeInput::Ended(_),
-                None,
-            ) => {}
+                | NodeInput::PipesClosed,
+                _,
+            )
+            | (NodeInput::Started { .. } | NodeInput::Refused { .. } | NodeInput::Ended(_), None) => {}
         }
         Turn::Stay
     }

@@ -17,10 +17,9 @@ pub enum Timer {
     RunCeiling,
     /// The time by which an agent that has given its result must exit (awake).
     Result(NodeIx),
-    /// The grace between two steps of stopping a process tree (awake).
-    Grace(NodeIx),
-    /// How long other processes may hold the pipes open after the main process exits (awake).
-    Leak(NodeIx),
+    /// The next step of stopping a process tree: after a grace, or after the time for which other processes may hold
+    /// the pipes open once the main process has exited (awake).
+    Step(NodeIx),
     /// The next check of a keeper that owes a report (awake).
     Keeper(NodeIx),
     /// The next attempt to start a job that failed to start for lack of a resource (awake).
@@ -46,8 +45,7 @@ impl Timer {
             Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) => Some(ix),
             Timer::RunCeiling
             | Timer::PrepJob(_)
-            | Timer::Grace(_)
-            | Timer::Leak(_)
+            | Timer::Step(_)
             | Timer::Keeper(_)
             | Timer::StartRetry(_)
             | Timer::Wait(_)
@@ -156,11 +154,11 @@ mod tests {
         let start = Moment::default();
         let mut timers = Timers::default();
         timers.set(Timer::Budget, Deadline::Boot(Boot(50)));
-        timers.set(Timer::Leak(NodeIx(0)), Deadline::Awake(Awake(20)));
+        timers.set(Timer::Step(NodeIx(0)), Deadline::Awake(Awake(20)));
         assert_eq!(timers.next_wakeup(), Wakeup { awake: Some(Awake(20)), boot: Some(Boot(50)) });
         assert_eq!(timers.take_due(start.plus(Dur::from_millis(19)), None), None);
         let late = start.plus(Dur::from_millis(99));
-        assert_eq!(timers.take_due(late, None), Some(Timer::Leak(NodeIx(0))));
+        assert_eq!(timers.take_due(late, None), Some(Timer::Step(NodeIx(0))));
         assert_eq!(timers.take_due(late, None), Some(Timer::Budget));
         assert_eq!(timers.take_due(late, None), None);
         assert_eq!(timers.next_wakeup(), Wakeup::default());

@@ -7,7 +7,7 @@ use crate::driver::inbox::Mail;
 use crate::fs::wake::PathWaker;
 use crate::git::snapshot;
 use crate::git::worktree;
-use crate::process::keeper::{self, HowEnded, Order, Remnant, StartOrder, is_lost};
+use crate::process::keeper::{self, Order, Remnant, StartOrder, is_lost};
 use crate::process::orphans;
 use crate::process::pump::{self, Pump};
 use crate::process::sinks::{Capture, JobSink};
@@ -215,9 +215,7 @@ fn report_of(report: keeper::Report) -> Option<Report> {
             let again = is_transient(&io::Error::from_raw_os_error(errno));
             Report::Refused { number: job, error: message, again }
         }
-        keeper::Report::Exited { job, how, alone, .. } => {
-            Report::Exited { number: job, exit: exit_of(how), alone }
-        }
+        keeper::Report::Exited { job, how, alone, .. } => Report::Exited { number: job, exit: how, alone },
         keeper::Report::Empty { job, killed } => Report::Empty { number: job, killed },
         keeper::Report::Unkillable { job, left, detail } => {
             Report::Unkillable { number: job, detail: unkillable(left, &detail) }
@@ -249,13 +247,6 @@ fn snapshot_result(capture: &Capture) -> Snapshot {
         }
         snapshot::Outcome::NoWorkTree { why } => Snapshot::NoWorkTree { why },
         snapshot::Outcome::Failed { why } => Snapshot::Failed { why },
-    }
-}
-
-fn exit_of(how: HowEnded) -> Exit {
-    match how {
-        HowEnded::Code(code) => Exit::Code(code),
-        HowEnded::Signal(signal) => Exit::Signal(signal),
     }
 }
 

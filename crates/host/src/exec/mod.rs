@@ -12,7 +12,6 @@
 #[cfg(test)]
 mod agreement;
 mod copy;
-mod life;
 mod record;
 mod start;
 mod watching;
@@ -25,7 +24,9 @@ use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
-use dogwatch_core::run::keeper_deadline::{KEEPER_END_BOUND, KeeperCheck, KeeperDeadline};
+use dogwatch_core::run::job::Exit;
+use dogwatch_core::run::keeper_deadline::KeeperCheck;
+use dogwatch_core::run::life::{Life, SWEEP_GRACE, TreeOrder};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
@@ -40,12 +41,11 @@ use crate::absence::{Absence, Gap};
 use crate::clock;
 use crate::fs::subagent_log::Following;
 use crate::fs::wake::PathWaker;
-use crate::process::keeper::{self, HowEnded, Keeper, Order, Report};
+use crate::process::keeper::{self, Keeper, Order, Report};
 use crate::process::orphans;
 use crate::process::sample::sample;
 use crate::sys::{SignalFd, Timer};
 use copy::Ears;
-use life::{Do, Gone, Life};
 use record::{Record, iteration, node};
 use watching::{Follows, Watching};
 
@@ -112,6 +112,16 @@ pub fn run(plan: Plan) -> Result<Outcome, ExecError> {
     Ok(exec.outcome())
 }
 
+/// The phases of a command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Its process tree may have processes; `Life` knows more.
+    Tree,
+    /// No process is left, but output is still being delivered, however slowly it is read. Checked at the given time.
+    Delivering(Awake),
+    Over,
+}
+
 struct Exec {
     policy: WatchPolicy,
     reader: ReaderName,
@@ -130,7 +140,10 @@ struct Exec {
     signals: SignalFd,
     timer: Timer,
     armed: Option<Awake>,
+    phase: Phase,
     life: Life,
+    /// Whether no other process was left when the main process exited.
+    alone: bool,
     /// The pid of the main process, and the watch over it, once it runs.
     main: Option<u32>,
     started: Awake,
@@ -140,8 +153,6 @@ struct Exec {
     /// The last signal that was passed on.
     passed: Option<i32>,
     leftovers: u64,
-    /// What the keeper has yet to report or to take.
-    deadline: Option<KeeperDeadline>,
     /// Detects time in which this process could not run.
     absence: Absence,
     /// The exit code of a command that was never started or was lost.
@@ -151,7 +162,7 @@ struct Exec {
 
 impl Exec {
     fn drive(&mut self) -> io::Result<()> {
-        while !self.life.is_over() {
+        while self.phase != Phase::Over {
             self.sleep()?;
         }
         self.record_end();
@@ -197,9 +208,13 @@ impl Exec {
     }
 
     fn arm(&mut self) -> io::Result<()> {
-        let watch = self.watching.as_ref().filter(|_| self.life.is_watched()).and_then(Watching::due);
-        let deadline = self.deadline.as_ref().map(KeeperDeadline::due);
-        let next = [watch, self.life.due(), deadline].into_iter().flatten().min();
+        let watch = self.watching.as_ref().filter(|_| self.is_watched()).and_then(Watching::due);
+        let (step, keeper) = match self.phase {
+            Phase::Tree => (self.life.due(), self.life.keeper_due()),
+            Phase::Delivering(at) => (Some(at), None),
+            Phase::Over => (None, None),
+        };
+        let next = [watch, step, keeper].into_iter().flatten().min();
         if next != self.armed {
             match next {
                 Some(at) => self.timer.set_at(Duration::from_millis(at.0))?,
@@ -238,12 +253,13 @@ impl Exec {
     fn pass(&mut self, signal: Signal) {
         if signal != Signal::USR1 && signal != Signal::USR2 {
             self.passed = Some(signal.as_raw());
-            if let Life::Empty(..) = self.life {
-                // The command has exited, so the signal ends this process.
+            if let Phase::Delivering(_) = self.phase {
+                // The command has exited, so the signal ends this process. Do not wait any longer for a reader.
                 self.failed = Some(by_signal(signal.as_raw()));
+                self.phase = Phase::Over;
             }
-            let done = self.life.asked();
-            self.carry_out(done);
+            let order = self.life.sweep(clock::awake());
+            self.carry_out(order);
         }
         let order = match signal {
             Signal::INT => Order::Interrupt,
@@ -252,7 +268,7 @@ impl Exec {
         };
         self.order(order);
         // A signal gets no report. But a keeper that is stopped over and over would never pass it on.
-        self.deadline.get_or_insert(KeeperDeadline::order(clock::awake()));
+        self.life.ordered(clock::awake());
     }
 
     fn order(&mut self, order: Order) {
@@ -261,10 +277,10 @@ impl Exec {
         }
     }
 
-    fn carry_out(&mut self, what: Option<Do>) {
-        match what {
+    fn carry_out(&mut self, order: Option<TreeOrder>) {
+        match order {
             None => {}
-            Some(Do::Step(step)) => {
+            Some(TreeOrder::Step(step)) => {
                 let (node, iteration, ended_by) = (node(), iteration(), EndedBy::Watchdog);
                 self.add(Event::SessionSignalled { node, iteration, step, ended_by });
                 self.order(match step {
@@ -272,16 +288,28 @@ impl Exec {
                     EndStep::Terminate => Order::Terminate,
                     EndStep::Kill => Order::Kill,
                 });
-                if step == EndStep::Kill {
-                    self.deadline = Some(KeeperDeadline::report(clock::awake(), KEEPER_END_BOUND));
-                }
             }
-            Some(Do::Sweep(grace)) => {
-                self.order(Order::Sweep { grace: grace.into() });
-                self.deadline =
-                    Some(KeeperDeadline::report(clock::awake(), grace.saturating_add(KEEPER_END_BOUND)));
-            }
+            Some(TreeOrder::Sweep) if self.alone => self.emptied(),
+            Some(TreeOrder::Sweep) => self.order(Order::Sweep { grace: SWEEP_GRACE.into() }),
         }
+    }
+
+    /// Handles the proof that no process is left.
+    fn emptied(&mut self) {
+        self.life.reported();
+        if self.life.exit().is_some() {
+            let closed = self.ears.closed();
+            self.phase = if closed { Phase::Over } else { self.delivering() };
+        }
+    }
+
+    fn delivering(&self) -> Phase {
+        Phase::Delivering(clock::awake().plus(self.policy.leak))
+    }
+
+    /// Returns whether the watchdog has something to judge.
+    fn is_watched(&self) -> bool {
+        self.phase == Phase::Tree && self.life.is_alive()
     }
 
     /// Takes facts from the copiers. They wait until the keeper has reported the start of the command.
@@ -294,12 +322,17 @@ impl Exec {
             workspace.rearm();
         }
         if self.ears.closed() {
-            if self.life.how().is_none() {
+            if self.life.exit().is_none() {
                 // Usually the command has exited and only the report is missing. A stopped keeper is continued.
                 self.keeper.nudge();
             }
-            let done = self.life.pipes_closed();
-            self.carry_out(done);
+            match self.phase {
+                Phase::Tree => {
+                    let order = self.life.pipes_closed(clock::awake());
+                    self.carry_out(order);
+                }
+                Phase::Delivering(_) | Phase::Over => self.phase = Phase::Over,
+            }
         }
     }
 
@@ -366,7 +399,7 @@ impl Exec {
 
     /// Records a verdict with its evidence, before the first signal is sent.
     fn follow(&mut self, Follows { event, stop }: Follows) {
-        if !self.life.is_watched() {
+        if !self.is_watched() {
             return;
         }
         if let Some(event) = event {
@@ -374,8 +407,10 @@ impl Exec {
         }
         if let Some(message) = stop {
             self.stop = Some(self.with_reader(message));
-            let done = self.life.end(clock::awake(), self.policy.grace, self.reader.is_structured());
-            self.carry_out(done);
+            // A known agent is interrupted, so that it can finish its turn. Any other program is terminated.
+            let first = if self.reader.is_structured() { EndStep::Interrupt } else { EndStep::Terminate };
+            let order = self.life.end(clock::awake(), first, self.policy.grace);
+            self.carry_out(order);
         }
     }
 
@@ -392,19 +427,25 @@ impl Exec {
     /// Handles a deadline that may have passed: of the watchdog, or of a step of the command's end.
     fn take_time(&mut self) {
         let now = clock::awake();
-        if self.life.is_watched() {
+        if self.is_watched() {
             self.following.iter().for_each(Following::look);
             self.ears.drain(DRAIN_BOUND);
             self.listen();
             self.look();
         }
-        if self.life.due().is_some_and(|at| now >= at) {
-            let pending = self.ears.pending() && self.stop.is_none();
-            let done = self.life.time_passed(now, self.policy.grace, self.policy.leak, pending);
-            self.carry_out(done);
-        }
-        if self.deadline.is_some_and(|deadline| now >= deadline.due()) {
-            self.look_at_keeper(now);
+        match self.phase {
+            Phase::Tree => {
+                let order = self.life.time_passed(now, self.policy.grace);
+                self.carry_out(order);
+                if self.life.keeper_due().is_some_and(|due| now >= due) {
+                    self.look_at_keeper(now);
+                }
+            }
+            Phase::Delivering(at) if now >= at => {
+                let pending = self.ears.pending() && self.stop.is_none();
+                self.phase = if pending { self.delivering() } else { Phase::Over };
+            }
+            Phase::Delivering(_) | Phase::Over => {}
         }
     }
 
@@ -435,7 +476,7 @@ impl Exec {
     /// Takes all reports that have arrived. Returns whether there was one, or the keeper is gone.
     fn take_reports(&mut self) -> bool {
         let mut any = false;
-        while !self.life.is_over() {
+        while self.phase != Phase::Over {
             match self.keeper.receive() {
                 Ok(Some(report)) => self.take_report(report),
                 Ok(None) => return any,
@@ -448,38 +489,31 @@ impl Exec {
 
     fn take_report(&mut self, report: Report) {
         match report {
-            // An early signal may still be on its way to the keeper.
-            Report::Started { .. } => {
-                self.deadline = self.passed.map(|_| KeeperDeadline::order(clock::awake()))
-            }
-            // After these reports nothing is deadline.
-            Report::Refused { .. }
-            | Report::Exited { alone: true, .. }
-            | Report::Empty { .. }
-            | Report::Unkillable { .. } => self.deadline = None,
-            Report::Ready { .. } | Report::Exited { alone: false, .. } => {}
-        }
-        match report {
             Report::Ready { .. } => {}
-            Report::Started { pid, .. } => self.began(pid),
+            Report::Started { pid, .. } => {
+                self.began(pid);
+                if self.passed.is_some() {
+                    // An early signal may still be on its way to the keeper.
+                    self.life.ordered(clock::awake());
+                }
+            }
             Report::Refused { errno, message, .. } => {
                 let missing = errno == Errno::NOENT.raw_os_error();
                 self.fail(if missing { 127 } else { 126 }, message);
             }
             Report::Exited { how, alone, .. } => {
-                let (signaled, pipes_closed) = (self.passed.is_some(), self.ears.closed());
-                let gone = Gone { how, alone, signaled, pipes_closed };
-                let done = self.life.exited(clock::awake(), gone, self.policy.leak);
-                self.carry_out(done);
+                self.alone = alone;
+                let (now, hurry) = (clock::awake(), alone || self.passed.is_some());
+                let order = self.life.exited(now, how, self.policy.leak, hurry);
+                self.carry_out(order);
             }
             Report::Empty { killed, .. } => {
                 self.leftovers = killed;
-                let closed = self.ears.closed();
-                self.life.emptied(clock::awake(), closed, self.policy.leak);
+                self.emptied();
             }
             Report::Unkillable { left, .. } => {
                 self.said.push(format!("SIGKILL did not end {}", count(left, "process")));
-                self.life.give_up();
+                self.phase = Phase::Over;
             }
         }
     }
@@ -487,7 +521,7 @@ impl Exec {
     fn began(&mut self, pid: u32) {
         self.started = clock::awake();
         self.main = Some(pid);
-        self.life.began();
+        self.life.started();
         self.workspace.iter().for_each(PathWaker::let_go);
         self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
@@ -506,14 +540,14 @@ impl Exec {
     fn fail(&mut self, code: u8, message: String) {
         self.failed = Some(code);
         self.said.push(message);
-        self.life.give_up();
+        self.phase = Phase::Over;
     }
 
     /// Handles a keeper that was killed, or must be because it does not report. Its children then become children
     /// of this process and are killed here; a search by nonce finds any that escaped. Inside a session of another
     /// dogwatch the nonce belongs to that session, which then finds the escaped ones.
     fn lost(&mut self, error: &io::Error) {
-        if self.life.is_over() {
+        if self.phase == Phase::Over {
             return;
         }
         let buried = self.keeper.bury();
@@ -527,17 +561,17 @@ impl Exec {
         }
         let detail = format!("{error}; killed {} of the command", count(ended as u64, "process"));
         self.add(Event::Trouble { kind: "keeper_lost".to_owned(), detail: detail.clone() });
-        let ending = self.stop.is_some() || self.passed.is_some() || self.life.how().is_some();
+        let ending = self.stop.is_some() || self.passed.is_some() || self.life.exit().is_some();
         match self.passed.filter(|_| self.main.is_none()) {
             // Ctrl-C arrived just before the keeper left our process group.
             Some(signal) => {
                 self.failed = Some(by_signal(signal));
-                self.life.give_up();
+                self.phase = Phase::Over;
             }
             // The command was ending anyway and no process is left: use the exit code of that end.
             None if ending => {
                 self.said.push(detail);
-                self.life.give_up();
+                self.phase = Phase::Over;
             }
             None => self.fail(INTERNAL, detail),
         }
@@ -545,37 +579,29 @@ impl Exec {
 
     /// Checks whether a keeper that owes something can run, and gives up on one that cannot.
     fn look_at_keeper(&mut self, now: Awake) {
-        let Some(mut deadline) = self.deadline.take() else { return };
-        match deadline.checked(now, self.keeper.nudge()) {
-            KeeperCheck::Wait => self.deadline = Some(deadline),
-            KeeperCheck::Settled => {}
+        match self.life.keeper_checked(now, self.keeper.nudge()) {
+            KeeperCheck::Wait | KeeperCheck::Settled => {}
             KeeperCheck::GiveUp => {
                 if !self.take_reports() {
                     let silent = format!("the keeper (pid {}) does not report", self.keeper.pid());
                     self.lost(&io::Error::other(silent));
-                } else if self.deadline.is_none() && self.life.awaits_keeper() {
-                    self.deadline = Some(KeeperDeadline::report(now, KEEPER_END_BOUND));
                 }
             }
         }
     }
 
     fn record_end(&mut self) {
-        let Some(how) = self.life.how() else { return };
+        let Some(exit) = self.life.exit() else { return };
         let (totals, bytes) = self.ears.with(|listener| {
             listener.close(clock::awake());
             (listener.feed().totals.clone(), listener.bytes)
         });
         self.listen_at_the_end();
-        let (exit_code, signal) = match how {
-            HowEnded::Code(code) => (Some(code), None),
-            HowEnded::Signal(signal) => (None, Some(signal)),
-        };
         self.add(Event::SessionEnded(SessionEnded {
             node: node(),
             iteration: iteration(),
-            exit_code,
-            signal,
+            exit_code: exit.code(),
+            signal: exit.signal(),
             ended_by: self.ended_by(),
             duration_s: clock::awake().since(self.started),
             messages: totals.messages,
@@ -615,14 +641,14 @@ impl Exec {
             let (stream, error) = (stream.name(), io::Error::from(*error));
             self.said.push(format!("cannot write to {stream}: {error}; output of the command was lost"));
         }
-        let code = match (self.failed, &self.stop, self.life.how(), self.passed) {
+        let code = match (self.failed, &self.stop, self.life.exit(), self.passed) {
             (Some(code), ..) => code,
             (None, Some(message), ..) => {
                 self.said.push(format!("ended: {message}"));
                 TIMED_OUT
             }
-            (None, None, Some(HowEnded::Code(code)), _) => u8::try_from(code & 0xff).unwrap_or(INTERNAL),
-            (None, None, Some(HowEnded::Signal(signal)), _) => by_signal(signal),
+            (None, None, Some(Exit::Code(code)), _) => u8::try_from(code & 0xff).unwrap_or(INTERNAL),
+            (None, None, Some(Exit::Signal(signal)), _) => by_signal(signal),
             (None, None, None, signal) => signal.map_or(INTERNAL, by_signal),
         };
         let code = if code == 0 && !lost.is_empty() { OUTPUT_LOST } else { code };

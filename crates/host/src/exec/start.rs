@@ -5,14 +5,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use dogwatch_agents::Listener;
-use dogwatch_core::run::keeper_deadline::{KEEPER_START_BOUND, KeeperDeadline};
+use dogwatch_core::run::life::Life;
 use dogwatch_core::watch::feed::Stream;
 use rustix::process::Signal;
 
 use super::copy::Ears;
-use super::life::Life;
 use super::record::Record;
-use super::{Exec, ExecError, Plan};
+use super::{Exec, ExecError, Phase, Plan};
 use crate::absence::Absence;
 use crate::clock;
 use crate::fs::outputs;
@@ -54,14 +53,15 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
         signals: SignalFd::new(&taken)?,
         timer: Timer::new(Clock::Awake)?,
         armed: None,
-        life: Life::Starting,
+        phase: Phase::Tree,
+        life: Life::default(),
+        alone: false,
         main: None,
         started: clock::awake(),
         watching: None,
         stop: None,
         passed: None,
         leftovers: 0,
-        deadline: None,
         absence: Absence::new(),
         failed: None,
         said: Vec::new(),
@@ -88,7 +88,7 @@ impl Exec {
         match self.keeper.send(Order::Start(order)) {
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => self.fail(126, error.to_string()),
             Err(error) => self.lost(&error),
-            Ok(()) => self.deadline = Some(KeeperDeadline::report(clock::awake(), KEEPER_START_BOUND)),
+            Ok(()) => self.life.sent(clock::awake()),
         }
         // From here on only the command holds stdin. The process that feeds it must notice when the command stops
         // reading.

@@ -14,7 +14,7 @@ use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::fs::digest::ignored::Rules;
-use crate::process::keeper::{EnvChange, HowEnded, Keeper, Order, Report, StartOrder};
+use crate::process::keeper::{EnvChange, Exit, Keeper, Order, Report, StartOrder};
 use crate::process::pump;
 
 /// The most output that is read from a program.
@@ -38,7 +38,7 @@ pub enum ProgramResult {
     /// The program ended. `stdout` holds the beginning of its output.
     Ended {
         /// How the program ended.
-        how: HowEnded,
+        how: Exit,
         /// The beginning of its output.
         stdout: String,
     },

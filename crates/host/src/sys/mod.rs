@@ -14,7 +14,7 @@ mod timer;
 
 pub use namespace::own_mounts;
 pub use process::{
-    Forked, HowEnded, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
+    Forked, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
 };
 pub use signal::{
     SignalFd, block, block_all, block_pipe_signal_here, default_action, ignore, ignores, reset_pipe_signal,

@@ -1,17 +1,9 @@
 //! Waits for children, forks, and closes descriptors.
 
+use dogwatch_core::run::job::Exit;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::time::Duration;
-
-/// How a process ended, as reported by `waitpid`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
-pub enum HowEnded {
-    /// It exited with this code.
-    Code(i32),
-    /// This signal killed it.
-    Signal(i32),
-}
 
 /// A reaped child.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +11,7 @@ pub struct ReapedChild {
     /// Its former pid.
     pub pid: i32,
     /// How it ended.
-    pub how: HowEnded,
+    pub how: Exit,
     /// User and system time of the process and of the children that it reaped.
     pub cpu: Duration,
 }
@@ -56,11 +48,11 @@ pub fn wait_any() -> io::Result<Waited> {
     }
 }
 
-fn how_ended(status: i32) -> HowEnded {
+fn how_ended(status: i32) -> Exit {
     if libc::WIFSIGNALED(status) {
-        HowEnded::Signal(libc::WTERMSIG(status))
+        Exit::Signal(libc::WTERMSIG(status))
     } else {
-        HowEnded::Code(libc::WEXITSTATUS(status))
+        Exit::Code(libc::WEXITSTATUS(status))
     }
 }
 
@@ -166,10 +158,10 @@ mod tests {
 
     #[test]
     fn a_wait_status_is_decoded_by_the_rules_of_posix() {
-        assert_eq!(how_ended(0), HowEnded::Code(0));
-        assert_eq!(how_ended(255 << 8), HowEnded::Code(255));
-        assert_eq!(how_ended(9), HowEnded::Signal(9));
+        assert_eq!(how_ended(0), Exit::Code(0));
+        assert_eq!(how_ended(255 << 8), Exit::Code(255));
+        assert_eq!(how_ended(9), Exit::Signal(9));
         // 0x80 is the core dump flag.
-        assert_eq!(how_ended(0x80 | 6), HowEnded::Signal(6));
+        assert_eq!(how_ended(0x80 | 6), Exit::Signal(6));
     }
 }

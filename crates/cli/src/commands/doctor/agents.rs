@@ -3,7 +3,7 @@
 use super::Finding;
 use crate::loading::find_program;
 use dogwatch_core::text::one_line;
-use dogwatch_host::process::keeper::HowEnded;
+use dogwatch_host::process::keeper::Exit;
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use std::path::Path;
 use std::time::Duration;
@@ -39,13 +39,13 @@ fn one(name: &str, here: &Path) -> (bool, Finding) {
     let shown = path.display();
     let warning = |what: String| Finding::warning(name, what, format!("run `{name} --version` to see why"));
     let finding = match version(&path.to_string_lossy(), here) {
-        Ok(ProgramResult::Ended { how: HowEnded::Code(0), stdout }) => {
+        Ok(ProgramResult::Ended { how: Exit::Code(0), stdout }) => {
             Finding::ok(name, format!("{} ({shown})", one_line(&stdout, MAX_SHOWN)))
         }
-        Ok(ProgramResult::Ended { how: HowEnded::Code(code), .. }) => {
+        Ok(ProgramResult::Ended { how: Exit::Code(code), .. }) => {
             warning(format!("{shown} --version fails with exit code {code}"))
         }
-        Ok(ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
+        Ok(ProgramResult::Ended { how: Exit::Signal(signal), .. }) => {
             warning(format!("{shown} --version was killed by signal {signal}"))
         }
         Ok(ProgramResult::Refused(why)) => warning(format!("cannot start {shown}: {why}")),

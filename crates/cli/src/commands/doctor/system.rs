@@ -4,7 +4,7 @@ use super::Finding;
 use dogwatch_core::settings::SandboxMode;
 use dogwatch_core::text::one_line;
 use dogwatch_host::clock;
-use dogwatch_host::process::keeper::HowEnded;
+use dogwatch_host::process::keeper::Exit;
 use dogwatch_host::process::program::{Containment, ProgramResult, ProgramRunner};
 use dogwatch_host::store::home;
 use std::path::Path;
@@ -100,9 +100,9 @@ fn work_tree(here: &Path) -> Finding {
 fn run(here: &Path, argv: &[&str]) -> Result<String, String> {
     let env = vec![(b"LC_ALL".to_vec(), Some(b"C".to_vec()))];
     match ProgramRunner::start().and_then(|mut runner| runner.run(argv, env, here, BOUND)) {
-        Ok(ProgramResult::Ended { how: HowEnded::Code(0), stdout }) => Ok(stdout),
-        Ok(ProgramResult::Ended { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        Ok(ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
+        Ok(ProgramResult::Ended { how: Exit::Code(0), stdout }) => Ok(stdout),
+        Ok(ProgramResult::Ended { how: Exit::Code(code), .. }) => Err(format!("exit code {code}")),
+        Ok(ProgramResult::Ended { how: Exit::Signal(signal), .. }) => {
             Err(format!("killed by signal {signal}"))
         }
         Ok(ProgramResult::Refused(why)) => Err(why),

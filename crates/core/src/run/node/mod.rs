@@ -320,40 +320,15 @@ impl Node {
     fn handle_tree(&mut self, cx: &mut Cx, fact: NodeInput) -> Option<NodeInput> {
         let ix = self.ix;
         let Some(tree) = own_tree(&mut self.phase) else { return Some(fact) };
-        match fact {
-            NodeInput::Exited(exit) => {
-                clear_limits(cx, ix);
-                let leak = cx.settings(ix).watchdog.leak;
-                tree.exited(cx, exit, leak);
-            }
-            NodeInput::PipesClosed => tree.pipes_closed(cx),
-            NodeInput::Sent => tree.sent(cx),
-            NodeInput::Unstarted { error } => return tree.retry_later(cx, error).map(refused),
-            NodeInput::Due(Timer::StartRetry(_)) => return tree.start_again(cx).map(refused),
-            NodeInput::Due(Timer::Keeper(_)) => tree.look(cx),
-            NodeInput::KeeperSeen { stopped } => tree.keeper_seen(cx, stopped),
-            NodeInput::Due(Timer::Grace(_)) => tree.next_step(cx),
-            NodeInput::Due(Timer::Leak(_)) => tree.sweep(cx),
-            NodeInput::Started { .. } if tree.job.kind != JobKind::Session => {
+        match tree.handle(cx, fact) {
+            Some(NodeInput::Started { .. }) if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
                 let timeout = job_timeout(cx, tree.job);
                 cx.timers.set(Timer::PrepJob(ix), Deadline::Awake(cx.now.awake.plus(timeout)));
+                None
             }
-            NodeInput::Due(Timer::PrepJob(_)) => tree.end(cx, EndedBy::Watchdog),
-            other @ (NodeInput::Started { .. }
-            | NodeInput::Refused { .. }
-            | NodeInput::Observed(_)
-            | NodeInput::Noted(_)
-            | NodeInput::HealthIssueFound(_)
-            | NodeInput::Reported(_)
-            | NodeInput::Used(_)
-            | NodeInput::ResultSeen
-            | NodeInput::Ended(_)
-            | NodeInput::PromptAssembled(_)
-            | NodeInput::PinsHashed(_)
-            | NodeInput::Due(_)) => return Some(other),
+            other => other,
         }
-        None
     }
 
     fn advance(&mut self, cx: &mut Cx, fact: NodeInput) -> Turn {
@@ -521,10 +496,6 @@ impl Node {
     }
 }
 
-fn refused(error: String) -> NodeInput {
-    NodeInput::Refused { error }
-}
-
 /// Returns the tree of the iteration itself. A wait handles its own probe.
 fn own_tree(phase: &mut Phase) -> Option<&mut JobTree> {
     match phase {
@@ -538,8 +509,7 @@ fn own_tree(phase: &mut Phase) -> Option<&mut JobTree> {
 
 pub(super) fn clear_job_timers(cx: &mut Cx, ix: NodeIx) {
     clear_limits(cx, ix);
-    cx.timers.clear(Timer::Grace(ix));
-    cx.timers.clear(Timer::Leak(ix));
+    cx.timers.clear(Timer::Step(ix));
     cx.timers.clear(Timer::Keeper(ix));
     cx.timers.clear(Timer::StartRetry(ix));
 }

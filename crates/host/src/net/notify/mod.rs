@@ -10,7 +10,7 @@ mod post;
 pub use post::main;
 
 use crate::driver::inbox::{Inbox, Mail};
-use crate::process::keeper::{EnvChange, HowEnded};
+use crate::process::keeper::{EnvChange, Exit};
 use crate::process::program::{ProgramResult, ProgramRunner};
 use dogwatch_core::record::notification::{Delivery, How, MAX_PENDING_NOTIFICATIONS, NotifyPolicy};
 use dogwatch_core::run::input::Input;
@@ -124,12 +124,12 @@ fn ask(
 
 fn judge(how: How, answer: ProgramResult) -> Result<(), String> {
     match (how, answer) {
-        (_, ProgramResult::Ended { how: HowEnded::Code(0), .. }) => Ok(()),
+        (_, ProgramResult::Ended { how: Exit::Code(0), .. }) => Ok(()),
         (How::Webhook, ProgramResult::Ended { stdout, .. }) if !stdout.trim().is_empty() => {
             Err(stdout.trim().to_owned())
         }
-        (_, ProgramResult::Ended { how: HowEnded::Code(code), .. }) => Err(format!("exit code {code}")),
-        (_, ProgramResult::Ended { how: HowEnded::Signal(signal), .. }) => {
+        (_, ProgramResult::Ended { how: Exit::Code(code), .. }) => Err(format!("exit code {code}")),
+        (_, ProgramResult::Ended { how: Exit::Signal(signal), .. }) => {
             Err(format!("killed by signal {signal}"))
         }
         (_, ProgramResult::Refused(why)) => Err(why),

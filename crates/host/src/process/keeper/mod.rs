@@ -32,12 +32,11 @@ pub mod wire;
 
 pub use adopted::{Ended, end_all as end_adopted};
 pub(crate) use descendants::stat_of;
+pub use dogwatch_core::run::job::Exit;
 pub use handle::{Keeper, KeeperLostError, is_lost};
 pub use order::{EnvChange, Order, Remnant, Report, StartOrder};
 pub use process::main;
 pub use stale::release as release_stale;
-
-pub use crate::sys::HowEnded;
 
 /// The first argument that makes the binary a keeper.
 pub const ARGUMENT: &str = "__keeper";

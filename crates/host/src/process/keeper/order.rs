@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
-use crate::sys::HowEnded;
+use dogwatch_core::run::job::Exit;
 
 /// An environment variable to set, or to remove if the value is `None`, relative to the environment of the keeper.
 pub type EnvChange = (Vec<u8>, Option<Vec<u8>>);
@@ -80,7 +80,7 @@ pub enum Report {
         /// The number of the job.
         job: u64,
         /// How the main process ended.
-        how: HowEnded,
+        how: Exit,
         /// The CPU time that it used.
         cpu: Duration,
         /// Whether no other process of the job was alive.

@@ -100,7 +100,7 @@ pub fn decode_report(body: &[u8]) -> Result<Report, WireError> {
 mod tests {
     use super::super::order::Remnant;
     use super::*;
-    use crate::sys::HowEnded;
+    use dogwatch_core::run::job::Exit;
 
     fn reports() -> Vec<Report> {
         let cpu = Duration::from_micros(1_234_567);
@@ -109,8 +109,8 @@ mod tests {
             Report::Ready { pid: 1 },
             Report::Started { job: u64::MAX, pid: u32::MAX },
             Report::Refused { job: 2, errno: 2, message: "ls: not found".into() },
-            Report::Exited { job: 3, how: HowEnded::Code(255), cpu, alone: true },
-            Report::Exited { job: 3, how: HowEnded::Signal(9), cpu, alone: false },
+            Report::Exited { job: 3, how: Exit::Code(255), cpu, alone: true },
+            Report::Exited { job: 3, how: Exit::Signal(9), cpu, alone: false },
             Report::Empty { job: 4, killed: 5 },
             Report::Unkillable { job: 6, left: 7, detail: vec![remnant.clone(), remnant] },
         ]
