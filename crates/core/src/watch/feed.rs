@@ -28,9 +28,15 @@ pub const MAX_ISSUES: usize = 16;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Input {
     /// Bytes on stdout with unknown content.
-    Stdout { bytes: u64 },
+    Stdout {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// Bytes on stderr with unknown content.
-    Stderr { bytes: u64 },
+    Stderr {
+        /// The number of bytes.
+        bytes: u64,
+    },
     /// A message.
     Message {
         /// The number of messages so far, if it is known.
@@ -38,14 +44,28 @@ pub enum Input {
     },
     /// A sign, as if the agent's reader had produced it.
     Sign(Sign),
-    /// A call to an MCP tool. A heartbeat is not progress.
-    McpCall { heartbeat: bool },
+    /// A call to an MCP tool.
+    McpCall {
+        /// Whether it is a heartbeat, which is not progress.
+        heartbeat: bool,
+    },
     /// An error that the agent reported over the agent channel.
-    Error { fingerprint: String },
+    Error {
+        /// The fingerprint of the error.
+        fingerprint: String,
+    },
     /// A subagent did something.
-    Subagent { id: String, did: Did },
-    /// Subagents did something this many times, as found in the files of the agent's CLI.
-    Subagents { count: u64 },
+    Subagent {
+        /// The subagent's id.
+        id: String,
+        /// What the subagent did.
+        did: Did,
+    },
+    /// Subagents did something, as found in the files of the agent's CLI.
+    Subagents {
+        /// How many times.
+        count: u64,
+    },
     /// A file changed.
     Workspace {
         /// The hash of the file's path; `None` for the work tree as a whole.
@@ -54,11 +74,19 @@ pub enum Input {
         digest: Option<u64>,
     },
     /// A sample of the agent's children.
-    Children { live: u32, cpu_ms: Option<u64> },
+    Children {
+        /// The number of live children.
+        live: u32,
+        /// The CPU time that they have used, in milliseconds.
+        cpu_ms: Option<u64>,
+    },
     /// A sign of life without progress.
     Heartbeat,
     /// A suspension that ends now.
-    Suspended { for_ms: u64 },
+    Suspended {
+        /// How long, in milliseconds.
+        for_ms: u64,
+    },
 }
 
 /// The activity of a subagent.
@@ -77,7 +105,9 @@ pub enum Did {
 /// An output stream of the agent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stream {
+    /// The standard output.
     Stdout,
+    /// The standard error output.
     Stderr,
 }
 
@@ -339,19 +369,18 @@ impl Feed {
 
     /// Passes on a fact, or holds back a call beyond the limit of the moment.
     fn single(&mut self, at: Awake, fact: Fact) {
-        match &fact {
-            Fact::ToolStarted(tool) if self.moment.calls >= MAX_CALLS => {
+        if let Fact::ToolStarted(tool) = &fact {
+            if self.moment.calls >= MAX_CALLS {
                 let tool = tool.clone();
                 return self.hold(at, tool);
             }
-            Fact::ToolStarted(_) => self.moment.calls += 1,
-            Fact::ToolEnded { id, ok, .. } => {
-                if let Some(n) = self.moment.held.iter().position(|tool| tool.id == *id) {
-                    let (start, ok) = (self.moment.held.remove(n), *ok);
-                    return self.end_held(start, fact, ok);
-                }
-            }
-            _ => {}
+            self.moment.calls += 1;
+        }
+        if let Fact::ToolEnded { id, ok, .. } = &fact
+            && let Some(n) = self.moment.held.iter().position(|tool| tool.id == *id)
+        {
+            let (start, ok) = (self.moment.held.remove(n), *ok);
+            return self.end_held(start, fact, ok);
         }
         self.pass_single(at, fact);
     }

@@ -55,20 +55,18 @@ impl Run {
     }
 
     fn posted(&self) -> Vec<Fact> {
-        let facts = self.inbox.take().into_iter().filter_map(|mail| match mail {
-            Mail::FromSession { input, .. } => fact_of(input),
-            _ => None,
+        let facts = self.inbox.take().into_iter().filter_map(|mail| {
+            if let Mail::FromSession { input, .. } = mail { fact_of(input) } else { None }
         });
         facts.collect()
     }
 }
 
 fn fact_of(input: RunInput) -> Option<Fact> {
-    match input {
-        RunInput::Observed { seen, .. } => Some(Fact::Observed(seen)),
-        RunInput::Noted { fact, .. } => Some(fact),
-        _ => None,
+    if let RunInput::Observed { seen, .. } = input {
+        return Some(Fact::Observed(seen));
     }
+    if let RunInput::Noted { fact, .. } = input { Some(fact) } else { None }
 }
 
 impl Path for Run {
@@ -229,9 +227,12 @@ fn every_recording_leads_to_the_same_facts_and_verdicts_everywhere() {
             let mut happens: Vec<(u64, Happens)> = Vec::new();
             for (at, line) in lines {
                 let bytes = format!("{line}\n").into_bytes();
-                match happens.last_mut() {
-                    Some((last, Happens::Prints(_, chunk))) if *last == at => chunk.extend(bytes),
-                    _ => happens.push((at, Happens::Prints(Stream::Stdout, bytes))),
+                if let Some((last, Happens::Prints(_, chunk))) = happens.last_mut()
+                    && *last == at
+                {
+                    chunk.extend(bytes);
+                } else {
+                    happens.push((at, Happens::Prints(Stream::Stdout, bytes)));
                 }
             }
             let session = Session { reader, happens };
@@ -270,12 +271,11 @@ fn generated(reader: ReaderName, pool: &[String], dice: &mut Dice) -> Session {
     let (mut at, mut happens) = (1, Vec::new());
     let mut rest = Vec::new();
     for n in 0..10 + dice.below(60) {
-        let printed = match reader {
-            ReaderName::Plain => plain_lines(dice),
-            _ => {
-                let count = [1, 1, 1, 3, 200][dice.below(5)];
-                (0..count).map(|_| format!("{}\n", pool[dice.below(pool.len())])).collect()
-            }
+        let printed = if reader.is_structured() {
+            let count = [1, 1, 1, 3, 200][dice.below(5)];
+            (0..count).map(|_| format!("{}\n", pool[dice.below(pool.len())])).collect()
+        } else {
+            plain_lines(dice)
         };
         let other = match dice.below(8) {
             0 => Some(Input::Workspace { path: None, digest: Some(dice.below(3) as u64) }),
@@ -311,10 +311,9 @@ fn generated_sessions_lead_to_the_same_facts_and_verdicts_everywhere() {
     let seeds = if std::env::var_os("DOGWATCH_FULL").is_some() { 40 } else { 6 };
     let (mut sessions, mut stops) = (0, 0);
     for reader in ReaderName::ALL {
-        let pool: Vec<String> = match reader {
-            ReaderName::Plain => Vec::new(),
-            _ => recordings(reader).into_iter().flat_map(|(_, lines)| lines).map(|(_, line)| line).collect(),
-        };
+        let recorded = if reader.is_structured() { recordings(reader) } else { Vec::new() };
+        let pool: Vec<String> =
+            recorded.into_iter().flat_map(|(_, lines)| lines).map(|(_, line)| line).collect();
         for seed in 0..seeds {
             let session = generated(reader, &pool, &mut Dice(seed));
             let policy = WatchPolicy::for_reader(Profile::Quick, reader);

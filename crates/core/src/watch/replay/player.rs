@@ -106,10 +106,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
 
     /// Takes an input of the session. The watchdog was not evaluated during a suspension.
     pub fn input(&mut self, at: Awake, input: Input) {
-        let from = match input {
-            Input::Suspended { for_ms } => Awake(at.0.saturating_sub(for_ms)),
-            _ => at,
-        };
+        let from = if let Input::Suspended { for_ms } = input { before(at, for_ms) } else { at };
         self.take_from(from, at, |feed| feed.borrow_mut().take(at, input));
     }
 
@@ -125,7 +122,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
     /// Moves every deadline by a suspension that ends later, at `until`. Lines within the span are then judged as if after
     /// it. The caller calls `look` at `until`.
     pub fn suspend_ahead(&mut self, until: Awake, for_ms: u64) {
-        let from = Awake(until.0.saturating_sub(for_ms));
+        let from = before(until, for_ms);
         self.look_before(from);
         if self.stopped.is_none() {
             self.feed.borrow_mut().flush(from);
@@ -137,10 +134,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
 
     /// Takes a fact from a journal, which already passed through a feed.
     pub fn fact(&mut self, at: Awake, fact: &Fact) {
-        let from = match fact {
-            Fact::Suspended { for_ms } => Awake(at.0.saturating_sub(*for_ms)),
-            _ => at,
-        };
+        let from = if let Fact::Suspended { for_ms } = fact { before(at, *for_ms) } else { at };
         self.look_before(from);
         self.pass(at, fact);
     }
@@ -280,6 +274,11 @@ impl<F: BorrowMut<Feed>> Player<F> {
         };
         Some(word(&judge(&facts).ending))
     }
+}
+
+/// Returns the moment this many milliseconds earlier.
+fn before(at: Awake, ms: u64) -> Awake {
+    Awake(at.0.saturating_sub(ms))
 }
 
 fn word(ending: &Ending) -> &'static str {
