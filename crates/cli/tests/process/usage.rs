@@ -47,13 +47,19 @@ fn absurd_durations_in_flags_are_refused_with_the_flag() {
 
 #[test]
 fn loop_26_an_unknown_key_is_a_warning_and_an_error_within_our_blocks() {
-    let project = Project::acting_with(&format!("{GRACES}\ncomands: []"), "say hi");
+    let project = Project::acting_with(&format!("{GRACES}\ntitle: x"), "say hi");
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
-    assert!(done.stderr.contains("comands") && done.stderr.contains("commands"), "{}", done.stderr);
+    assert!(done.stderr.contains("unknown key `title`"), "{}", done.stderr);
     assert_eq!(done.events().len(), done.text().lines().count(), "the warning is not on stdout");
-    let done = refused("watchdog: {sesion: 5m}");
-    assert!(done.stderr.contains("session"), "{}", done.stderr);
+    for (wrong, meant) in [
+        ("watchdog: {sesion: 5m}", "session"),
+        ("bugdet: {cost_usd: 5}", "budget"),
+        ("done_wen: make test", "done_when"),
+    ] {
+        let done = refused(wrong);
+        assert!(done.stderr.contains(&format!("did you mean `{meant}`?")), "{}", done.stderr);
+    }
 }
 
 #[test]

@@ -108,6 +108,8 @@ pub enum Input {
         iteration: Iteration,
         /// The hashes, or why they cannot be computed.
         pins: Result<Vec<Pin>, String>,
+        /// The hash of the work tree, if it was requested and could be read in time.
+        tree: Option<String>,
     },
     /// Progress was observed on a channel.
     Observed {

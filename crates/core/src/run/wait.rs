@@ -143,7 +143,7 @@ impl Wait {
                 | NodeInput::Used(_)
                 | NodeInput::ResultSeen
                 | NodeInput::PromptAssembled(_)
-                | NodeInput::PinsHashed(_),
+                | NodeInput::PinsHashed { .. },
                 _,
             )
             | (

@@ -163,6 +163,8 @@ fn attempt(iteration: u64, codes: &[i32]) -> Event {
         converged: codes.iter().all(|rc| *rc == 0),
         backoff_s: None,
         uncounted: false,
+        progress: false,
+        tree: None,
         results: codes.iter().map(result).collect(),
     })
 }

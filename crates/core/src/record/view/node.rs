@@ -13,6 +13,7 @@ use crate::run::attempts::{Attempts, Recoveries, Stopped};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
+use crate::settings::AttemptPolicy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::watch::health::Health;
@@ -38,6 +39,7 @@ impl NodeView {
             idle_streak: IdleStreak::default(),
             refusals: 0,
             attempts: Attempts::default(),
+            attempt_policy: AttemptPolicy::Seed,
             recovery: Recoveries::default(),
             work: NodeWork::default(),
         }

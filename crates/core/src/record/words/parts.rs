@@ -385,7 +385,15 @@ pub(super) fn run_ended(end: &RunEnded, style: Style) -> String {
     let unverified = matches!(end.outcome, Outcome::Clean | Outcome::CleanWithFlake) && !end.verified;
     let verified = if unverified { " (no checks, so not verified)" } else { "" };
     match style {
-        Style::Line => format!("{}: {}{verified}", end.outcome, end.reason),
+        Style::Line => {
+            let word = match end.outcome {
+                Outcome::Clean if end.verified => "done",
+                Outcome::CleanWithFlake if end.verified => "done, with a flaky check",
+                Outcome::Catastrophic => "not done",
+                other => other.as_str(),
+            };
+            format!("{word}: {}{verified}", end.reason)
+        }
         Style::Full => {
             format!("run ended: {}: {}{verified}; exit code {}", end.outcome, end.reason, end.exit_code)
         }
