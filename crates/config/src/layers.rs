@@ -235,11 +235,22 @@ impl<'l, 's> Layer<'l, 's> {
         match parsed::parse(&mut ctx, &entry.value, key.kind) {
             Some(value) => {
                 let origin = self.origin(&entry.value.span);
+                if key.path == "agent" {
+                    self.forget_reader();
+                }
                 self.layers.values.insert(key.path, Assigned { value, origin });
             }
             None => {
                 self.layers.invalid.insert(key.path);
             }
+        }
+    }
+
+    /// Drops the `reader` of a weaker layer: it belongs to that layer's agent.
+    fn forget_reader(&mut self) {
+        let of_flag = |reader: &Assigned<'_>| reader.origin.flag.is_some();
+        if !self.seen.contains("reader") && !self.layers.get("reader").is_some_and(of_flag) {
+            self.layers.values.remove("reader");
         }
     }
 

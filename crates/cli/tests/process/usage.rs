@@ -159,3 +159,31 @@ fn a_loop_can_run_with_an_empty_environment() {
     command.env_clear().env("XDG_STATE_HOME", project.outside("state"));
     Running::start(command).finish().assert_code(0);
 }
+
+#[test]
+fn run_and_check_use_the_loop_in_the_current_directory_and_the_agent_of_the_flag() {
+    let project = Project::new();
+    project.file("RALPH.md", "---\nagent: no-such-agent-at-all\nreader: claude\n---\nGo.\n");
+    project.call(&["check"]).assert_code(2);
+    let done = project.call(&["check", "--agent", "cat -u", "--explain"]);
+    done.assert_code(0);
+    assert!(done.text().contains("agent `cat -u` read as plain"), "{}", done.text());
+    assert!(done.text().contains("flag --agent"), "{}", done.text());
+    project.call(&["run", "--agent", "cat", "-n", "1"]).assert_code(0);
+    project.file("PROMPT.md", "Go.\n");
+    project.call(&["run", "PROMPT.md", "--agent", "cat", "-n", "1"]).assert_code(0);
+}
+
+#[test]
+fn the_end_of_an_id_selects_a_run_of_this_project_first() {
+    let (here, there) = (Project::acting("say hi"), Project::acting("say hi"));
+    for project in [&here, &there] {
+        project.run(&["-n", "1"]).assert_code(0);
+    }
+    let dir = there.run_dir();
+    let id = dir.file_name().and_then(|name| name.to_str()).expect("an id").to_owned();
+    // One character is enough in its own project, where it is unique, but not elsewhere.
+    there.call(&["status", &id[id.len() - 1..]]).assert_code(0);
+    let done = here.call(&["status", "zz"]);
+    assert!(done.assert_code(2).stderr.contains("need 4 characters"), "{}", done.stderr);
+}

@@ -62,7 +62,9 @@ pub struct Request {
 /// The hashes of the pinned files, and the digest of the work tree if it was requested and is known.
 #[derive(Debug)]
 pub struct Hashed {
+    /// The hashes, or why they cannot be computed.
     pub pins: Result<Vec<Pin>, String>,
+    /// The digest of the work tree.
     pub tree: Option<String>,
 }
 

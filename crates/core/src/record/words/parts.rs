@@ -386,11 +386,15 @@ pub(super) fn run_ended(end: &RunEnded, style: Style) -> String {
     let verified = if unverified { " (no checks, so not verified)" } else { "" };
     match style {
         Style::Line => {
-            let word = match end.outcome {
-                Outcome::Clean if end.verified => "done",
-                Outcome::CleanWithFlake if end.verified => "done, with a flaky check",
-                Outcome::Catastrophic => "not done",
-                other => other.as_str(),
+            let is = |outcome| end.outcome == outcome;
+            let word = if is(Outcome::Clean) && end.verified {
+                "done"
+            } else if is(Outcome::CleanWithFlake) && end.verified {
+                "done, with a flaky check"
+            } else if is(Outcome::Catastrophic) {
+                "not done"
+            } else {
+                end.outcome.as_str()
             };
             format!("{word}: {}{verified}", end.reason)
         }

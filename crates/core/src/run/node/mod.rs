@@ -364,7 +364,7 @@ impl Node {
             | NodeInput::ResultSeen
             | NodeInput::Ended(_)
             | NodeInput::PromptAssembled(_)
-            | NodeInput::PinsHashed(_)
+            | NodeInput::PinsHashed { .. }
             | NodeInput::Due(_)) => return Some(other),
         }
         None
