@@ -38,6 +38,9 @@ pub struct SettingFlags {
     /// Stop the run at the first failed iteration
     #[arg(long)]
     stop_on_error: bool,
+    /// Agent to run instead of the one in the file, e.g. codex
+    #[arg(long, value_name = "COMMAND")]
+    agent: Option<String>,
     /// Watchdog limits to use: quick, standard or deep
     #[arg(long, value_name = "P")]
     profile: Option<String>,
@@ -54,6 +57,7 @@ impl SettingFlags {
             max_iterations: self.max_iterations.clone(),
             delay: self.delay.clone(),
             timeout: self.timeout.clone(),
+            agent: self.agent.clone(),
             profile: self.profile.clone(),
             stop_on_error: self.stop_on_error,
         }

@@ -19,6 +19,7 @@ pub fn refuse_empty(plan: &Plan, work_dir: &Path) -> Result<(), CliError> {
             checks: Vec::new(),
             known: Vec::new(),
             state_dirs: Vec::new(),
+            tree: false,
         };
         let none = pins::matching_nothing(&request)
             .map_err(|why| CliError::usage(format!("node {}: {why}", node.name)))?;

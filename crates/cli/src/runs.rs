@@ -7,6 +7,7 @@ use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{self, Loaded};
 use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -16,6 +17,15 @@ const ANSWER_TIMEOUT: Duration = Duration::from_millis(1500);
 
 /// How long a process may take to exit once its socket is gone.
 const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
+
+/// The fewest characters of an id that select a run of another project.
+const MIN_FOREIGN_SUFFIX: usize = 4;
+
+/// The most runs that an error lists as candidates.
+const MAX_CANDIDATES: usize = 5;
+
+/// The number of recent runs among which `resume` looks for a paused or lost one.
+const MAX_RESUMABLE: usize = 20;
 
 /// The arguments that select a run, shared by all commands that take one.
 #[derive(clap::Args, Clone, Debug)]
@@ -45,7 +55,29 @@ impl Which {
         self.find()
     }
 
-    /// Returns the selected run. Without a run id this is the newest run of the project.
+    /// Returns the run to resume. Without a run id this is the newest paused run, or else the newest run whose supervisor
+    /// was lost.
+    pub fn find_resumable(&self) -> Result<FoundRun, CliError> {
+        if self.run.is_some() {
+            return self.find();
+        }
+        let mut lost = None;
+        for run in runs_in(&state_dir(self.state_dir.as_deref()).runs()).into_iter().take(MAX_RESUMABLE) {
+            let Ok(view) = run.view() else { continue };
+            if view.is_over() || view.started.is_none() || view.is_asleep() {
+                continue;
+            }
+            match (run.is_live(), view.paused) {
+                (true, true) => return Ok(run),
+                (true, false) => {}
+                (false, _) => lost = lost.or(Some(run)),
+            }
+        }
+        lost.map_or_else(|| self.find(), Ok)
+    }
+
+    /// Returns the selected run. Without a run id this is the newest run of the project. The end of an id is looked up in
+    /// this project first.
     pub fn find(&self) -> Result<FoundRun, CliError> {
         let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
         let Some(wanted) = &self.run else {
@@ -62,18 +94,45 @@ impl Which {
         }
         let fits = |r: &FoundRun| !wanted.is_empty() && r.id.as_str().ends_with(wanted.as_str());
         let mut found: Vec<FoundRun> = here.into_iter().filter(fits).collect();
+        if found.is_empty() && wanted.chars().count() < MIN_FOREIGN_SUFFIX {
+            return Err(CliError::with_help(
+                format!("no run `{wanted}` in this project"),
+                format!(
+                    "runs of other projects need {MIN_FOREIGN_SUFFIX} characters; `dogwatch ps --all` lists them"
+                ),
+            ));
+        }
         if found.is_empty() {
             found = registered().filter(fits).collect();
+            if let [other] = found.as_slice() {
+                note(&format!("run {} belongs to {}", other.id, other.project().display()));
+            }
         }
         match found.len() {
             1 => Ok(found.remove(0)),
             0 => Err(no_such(wanted)),
             n => Err(CliError::with_help(
                 format!("{n} run ids end in `{wanted}`"),
-                "give more of the id; `dogwatch ps --all` lists all runs",
+                format!("give more of the id: {}", candidates(&found)),
             )),
         }
     }
+}
+
+/// Lists runs with their projects.
+fn candidates(found: &[FoundRun]) -> String {
+    let one = |run: &FoundRun| format!("{} ({})", run.id, run.project().display());
+    let mut names: Vec<String> = found.iter().take(MAX_CANDIDATES).map(one).collect();
+    if found.len() > MAX_CANDIDATES {
+        names.push("…".to_owned());
+    }
+    names.join(", ")
+}
+
+/// Prints a note to stderr. A closed stderr is ignored.
+pub fn note(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "note: {}", dogwatch_core::text::printable(text));
 }
 
 fn no_such(wanted: &str) -> CliError {
@@ -155,15 +214,45 @@ impl FoundRun {
         self.id.as_str().rsplit('-').next().unwrap_or(self.id.as_str())
     }
 
+    /// Returns the directory of the project: the one that contains the state directory.
+    pub fn project(&self) -> PathBuf {
+        let state = self.state_dir();
+        state.parent().map_or_else(|| state.clone(), Path::to_owned)
+    }
+
     /// Returns the state directory that contains the run.
     pub fn state_dir(&self) -> PathBuf {
         self.dir.parent().and_then(Path::parent).map_or_else(|| self.dir.clone(), Path::to_owned)
     }
 }
 
-/// Returns the given state directory, or the default one of the project.
+/// Returns the given state directory, or the one of the project around the current directory.
 pub fn state_dir(given: Option<&Path>) -> StateDir {
-    StateDir::at(given.map_or_else(|| PathBuf::from(STATE_DIR), Path::to_owned))
+    let around = || std::env::current_dir().ok().and_then(|here| state_dir_around(&here));
+    let default = || around().unwrap_or_else(|| PathBuf::from(STATE_DIR));
+    StateDir::at(given.map_or_else(default, Path::to_owned))
+}
+
+/// Returns the state directory with runs in the nearest directory above `here`, as git finds its repository. The search
+/// ends at the top of a git work tree, at a directory of another user, and at one where everyone may write. Returns
+/// `None` for `here` itself.
+fn state_dir_around(here: &Path) -> Option<PathBuf> {
+    let owner = std::fs::metadata(here).ok()?.uid();
+    for dir in here.ancestors() {
+        let facts = std::fs::metadata(dir).ok()?;
+        let foreign = facts.uid() != owner || facts.mode() & 0o002 != 0;
+        if dir != here && foreign {
+            return None;
+        }
+        let state = dir.join(STATE_DIR);
+        if state.join("runs").is_dir() {
+            return Some(state).filter(|_| dir != here);
+        }
+        if dir.join(".git").exists() {
+            return None;
+        }
+    }
+    None
 }
 
 /// Lists the runs in a state directory, newest first.

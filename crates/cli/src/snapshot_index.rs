@@ -17,8 +17,9 @@ pub struct SnapshotIndex {
     found: FoundRun,
     started: Box<RunStarted>,
     nodes: BTreeMap<NodeName, NodeIterations>,
-    /// The node of the latest snapshot.
-    last: Option<NodeName>,
+    /// The first and the latest snapshot of any node.
+    first: (NodeName, Iteration),
+    last: (NodeName, Iteration),
 }
 
 /// The iterations of one node.
@@ -37,7 +38,7 @@ impl SnapshotIndex {
         let record = found.record()?;
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
-        let mut last = None;
+        let (mut first, mut last) = (None, None);
         for recorded in record.events {
             match recorded.event {
                 Event::RunStarted(s) => started = Some(s),
@@ -46,20 +47,21 @@ impl SnapshotIndex {
                 }
                 Event::SnapshotTaken { node, iteration, .. } => {
                     nodes.entry(node.clone()).or_default().snapshots.insert(iteration);
-                    last = Some(node);
+                    first.get_or_insert((node.clone(), iteration));
+                    last = Some((node, iteration));
                 }
                 _ => {}
             }
         }
         let started = started
             .ok_or_else(|| CliError::usage(format!("run {} ended before its first event", found.id)))?;
-        if last.is_none() {
+        let Some((first, last)) = first.zip(last) else {
             return Err(CliError::with_help(
                 format!("run {} has no snapshots", found.id),
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
-        }
-        Ok(SnapshotIndex { found: found.clone(), started, nodes, last })
+        };
+        Ok(SnapshotIndex { found: found.clone(), started, nodes, first, last })
     }
 
     /// Returns how the run was started.
@@ -70,13 +72,7 @@ impl SnapshotIndex {
     /// Returns the selected node: the named one, the only one, or the only one with that iteration. Without a name and
     /// an iteration, returns the node of the latest snapshot.
     pub fn node(&self, wanted: Option<&str>, iteration: Option<Iteration>) -> Result<NodeName, CliError> {
-        let names = || {
-            let mut names: Vec<&str> = self.nodes.keys().map(NodeName::as_str).take(MAX_NAMED).collect();
-            if self.nodes.len() > MAX_NAMED {
-                names.push("…");
-            }
-            names.join(", ")
-        };
+        let names = || self.names();
         if let Some(wanted) = wanted {
             let known = self.nodes.keys().find(|name| name.as_str() == wanted).cloned();
             return known.ok_or_else(|| {
@@ -90,13 +86,48 @@ impl SnapshotIndex {
         let mut fit = self.nodes.iter().filter(|(_, seen)| with(seen)).map(|(name, _)| name);
         match (fit.next(), fit.next(), iteration) {
             (Some(one), None, _) => Ok(one.clone()),
-            (Some(_), Some(_), None) => Ok(self.last.clone().expect("there is a snapshot, so it has a node")),
+            (Some(_), Some(_), None) => Ok(self.last.0.clone()),
             (Some(_), Some(_), Some(n)) => Err(CliError::with_help(
                 format!("several nodes of run {} have an iteration {n}", self.found.id),
                 format!("select one with --node: {}", names()),
             )),
             (None, _, _) => Err(self.no_iteration(iteration.unwrap_or_default())),
         }
+    }
+
+    fn names(&self) -> String {
+        let mut names: Vec<&str> = self.nodes.keys().map(NodeName::as_str).take(MAX_NAMED).collect();
+        if self.nodes.len() > MAX_NAMED {
+            names.push("…");
+        }
+        names.join(", ")
+    }
+
+    /// Returns the work tree, and the refs of the first and the last snapshot: of a node, or of all nodes if they share
+    /// the work tree.
+    pub fn whole(&self, wanted: Option<&str>) -> Result<(PathBuf, String, String), CliError> {
+        let (first, last) = match wanted {
+            None if self.nodes.len() > 1 => {
+                if self.started.settings.nodes.iter().any(|node| node.settings.worktree) {
+                    return Err(CliError::with_help(
+                        format!("the nodes of run {} have worktrees of their own", self.found.id),
+                        format!("select one with --node: {}", self.names()),
+                    ));
+                }
+                (self.first.clone(), self.last.clone())
+            }
+            _ => {
+                let node = self.node(wanted, None)?;
+                let last = self.last_of(&node)?;
+                let first = self.seen(&node).snapshots.first().copied().filter(|first| *first < last);
+                let first = first.map_or_else(|| self.before(&node, last), Ok)?;
+                ((node.clone(), first), (node, last))
+            }
+        };
+        let dir = self.dir(&last.0)?;
+        let from = self.name(&dir, &first.0, first.1)?;
+        let to = self.name(&dir, &last.0, last.1)?;
+        Ok((dir, from, to))
     }
 
     fn no_iteration(&self, n: Iteration) -> CliError {

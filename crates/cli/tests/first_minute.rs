@@ -124,6 +124,16 @@ fn init_writes_a_file_that_passes_check_for_every_agent() {
         let (code, text) = output(with_programs(&project, &[], &["check", "new/loop", "--explain"]));
         assert_eq!(code, Some(0), "{text}");
         assert!(!text.contains("warning"), "{text}");
+        let permissions = match agent {
+            "claude" => {
+                "claude -p --output-format stream-json --verbose --dangerously-skip-permissions --mcp-config …"
+            }
+            "codex" => "--dangerously-bypass-approvals-and-sandbox",
+            "opencode" => "opencode run --format json --auto",
+            "gemini" => "--approval-mode yolo",
+            _ => "agent command lines",
+        };
+        assert!(text.contains(permissions), "{text}");
     }
 }
 

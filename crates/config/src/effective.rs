@@ -5,9 +5,9 @@ use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy};
 use dogwatch_core::settings::{
-    AfterStop, AgentPlan, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan, IdlePolicy,
-    LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy, StopAfter,
-    Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
+    IdlePolicy, LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
+    StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 
@@ -259,11 +259,18 @@ pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
     }
 }
 
-/// Returns the checks and their policy.
-pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
+/// Returns the checks and their policy. `attempts` is the policy of files of this kind.
+pub fn checks(layers: &Layers<'_>, attempts: AttemptPolicy) -> CheckPolicy {
     let built_in = CheckPolicy::default();
+    let attempts = match layers.text("attempts").as_deref() {
+        Some("seed") => AttemptPolicy::Seed,
+        Some("progress") => AttemptPolicy::Progress,
+        Some(_) | None => attempts,
+    };
+    let commands = layers.texts("done_when");
+    let limited = !commands.is_empty() && layers.get("max_iterations").is_none();
     CheckPolicy {
-        commands: layers.texts("done_when"),
+        commands,
         timeout: layers.dur("checks.timeout", built_in.timeout),
         tampered: match layers.text("checks.tampered").as_deref() {
             Some("warn") => Tampered::Warn,
@@ -271,14 +278,19 @@ pub fn checks(layers: &Layers<'_>) -> CheckPolicy {
         },
         recheck: layers.count_u32("recheck", built_in.recheck),
         pin: layers.texts("pin"),
+        attempts,
+        max_stalled: (limited && attempts == AttemptPolicy::Progress)
+            .then_some(CheckPolicy::DEFAULT_ATTEMPTS),
     }
 }
 
-/// Returns the iteration limit. It defaults to a few attempts with checks, and to no limit without.
+/// Returns the iteration limit. Without checks there is none by default. With checks and `attempts: seed` it defaults to a
+/// few attempts; with `attempts: progress` only attempts without progress are limited.
 pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> {
+    let limited = checks.any() && checks.attempts == AttemptPolicy::Seed;
     match layers.get("max_iterations") {
         Some(_) => layers.count("max_iterations"),
-        None => checks.any().then_some(CheckPolicy::DEFAULT_ATTEMPTS),
+        None => limited.then_some(CheckPolicy::DEFAULT_ATTEMPTS),
     }
 }
 

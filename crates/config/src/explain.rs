@@ -36,13 +36,13 @@ pub fn explain(settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'
         .map(|key| Setting {
             key: key.path,
             value: value(key.path, settings, graph, layers).unwrap_or_default(),
-            origin: origin(key, settings, layers),
+            origin: origin(key, settings, graph.is_some(), layers),
             doc: key.doc,
         })
         .collect()
 }
 
-fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
+fn origin(key: &Key, settings: &Settings, graph: bool, layers: &Layers<'_>) -> String {
     if let Some(assigned) = layers.get(key.path) {
         return assigned.origin.show();
     }
@@ -62,7 +62,10 @@ fn origin(key: &Key, settings: &Settings, layers: &Layers<'_>) -> String {
             format!("built-in (profile {})", effective::external_profile(layers).as_str())
         }
         "reader" => "from `agent`".to_owned(),
-        "max_iterations" if settings.checks.any() => "built-in (`done_when` is set)".to_owned(),
+        "attempts" => format!("built-in (of {} files)", if graph { "graph" } else { "loop" }),
+        "max_iterations" if settings.checks.any() => {
+            format!("built-in (`attempts: {}`)", settings.checks.attempts.as_str())
+        }
         path if path.starts_with("idle.") => match &layers.idle {
             Some(Idle::Off(off)) => off.show(),
             _ if path == "idle.stop_after" && layers.get("idle.max").is_some() => {
@@ -106,7 +109,11 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
         "credit" => settings.credit.to_string(),
         "delay" => settings.delay.to_string(),
         "profile" => settings.profile.as_str().to_owned(),
-        "max_iterations" => or_off(settings.max_iterations),
+        "attempts" => settings.checks.attempts.as_str().to_owned(),
+        "max_iterations" => match settings.checks.max_stalled {
+            Some(max) => format!("{max} without progress"),
+            None => or_off(settings.max_iterations),
+        },
         MAX_PARALLEL => graph?.max_parallel.to_string(),
         "work_when" => settings.work_when.clone().unwrap_or_else(none),
         "mcp" => mcp::show(&settings.mcp),

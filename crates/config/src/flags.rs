@@ -21,6 +21,8 @@ pub struct Flags {
     pub delay: Option<String>,
     /// `--timeout D`
     pub timeout: Option<String>,
+    /// `--agent COMMAND`
+    pub agent: Option<String>,
     /// `--profile P`
     pub profile: Option<String>,
     /// `--stop-on-error`
@@ -44,6 +46,7 @@ impl Flags {
             ("-n", "max_iterations", &self.max_iterations),
             ("--delay", "delay", &self.delay),
             ("--timeout", "watchdog.session", &self.timeout),
+            ("--agent", "agent", &self.agent),
             ("--profile", "profile", &self.profile),
         ];
         let set = self.set.iter().take(MAX_SET_FLAGS).map(|set| FlagLine::set(set));

@@ -142,7 +142,8 @@ pub const KEYS: &[Key] = &[
     key("credit",                   Flag,        "`false`", "credit: true", "ask the agent to credit dogwatch in its commits"),
     key("delay",                    Duration,    "`0s`", "delay: 30s", "wait between iterations, not after the last"),
     key("profile",                  Profile,     "`standard`", "profile: deep", "named set of watchdog limits"),
-    key("max_iterations",           CountLimit,  "`6` with `done_when`, else `off`", "max_iterations: 10", "number of iterations after which the run ends; also `max_ralph_iters` and `-n`"),
+    key("attempts",                 OneOf(&settings::AttemptPolicy::NAMES), "`progress` in loop files, `seed` in graph files", "attempts: seed", "which failed attempts are charged: all (`seed`), or those without progress (`progress`)"),
+    key("max_iterations",           CountLimit,  "with `done_when` `6` (`attempts: progress`: 6 in a row without progress), else `off`", "max_iterations: 10", "number of iterations after which the run ends; also `max_ralph_iters` and `-n`"),
     key("work_when",                Text,        "none", "work_when: test -s TODO", "command to run before the agent: exit 0 means that there is work, exit 1 that there is none"),
     key("mcp",                      Mcp,         "`true`", "mcp: false", "MCP server for the agent, and the servers behind it"),
     key("recheck",                  UpTo(MAX_RECHECKS), "`0`", "recheck: 1", "how many times to rerun a failing check before it counts as failed"),
@@ -306,7 +307,7 @@ mod tests {
     #[test]
     fn the_table_contains_every_key_once() {
         let mut expected: BTreeSet<String> =
-            "agent reader commands args credit delay profile mcp max_iterations work_when recheck pin redact sandbox worktree max_parallel done_when"
+            "agent reader commands args credit delay profile mcp attempts max_iterations work_when recheck pin redact sandbox worktree max_parallel done_when"
                 .split(' ')
                 .map(str::to_owned)
                 .collect();

@@ -9,14 +9,15 @@
 use crate::diagnostic::{Diagnostics, Place, Source};
 use crate::document::{Entry, Node, Span, Value};
 use crate::keys::{self, Key};
-use crate::nearest::nearest;
+use crate::nearest::{nearest, typo_of};
 use crate::parsed::{self, Ctx, Parsed, is_off};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// How unknown top-level keys are handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Strictness {
-    /// They are warnings: loop and graph files may contain keys of other tools.
+    /// They are warnings: loop and graph files may contain keys of other tools. A misspelled key is an error, because the
+    /// setting it means would be missing.
     Lenient,
     /// They are errors: only dogwatch reads this source.
     Strict,
@@ -234,11 +235,22 @@ impl<'l, 's> Layer<'l, 's> {
         match parsed::parse(&mut ctx, &entry.value, key.kind) {
             Some(value) => {
                 let origin = self.origin(&entry.value.span);
+                if key.path == "agent" {
+                    self.forget_reader();
+                }
                 self.layers.values.insert(key.path, Assigned { value, origin });
             }
             None => {
                 self.layers.invalid.insert(key.path);
             }
+        }
+    }
+
+    /// Drops the `reader` of a weaker layer: it belongs to that layer's agent.
+    fn forget_reader(&mut self) {
+        let of_flag = |reader: &Assigned<'_>| reader.origin.flag.is_some();
+        if !self.seen.contains("reader") && !self.layers.get("reader").is_some_and(of_flag) {
+            self.layers.values.remove("reader");
         }
     }
 
@@ -252,7 +264,9 @@ impl<'l, 's> Layer<'l, 's> {
             block => format!("unknown key `{}` in `{block}`", entry.key),
         };
         let help = suggestion(block, &entry.key);
-        let foreign = keys::is_shared(block) || (block.is_empty() && !keys::is_in_known_block(&entry.key));
+        let typo = block.is_empty() && typo_of(&entry.key, keys::names_in("")).is_some();
+        let foreign =
+            keys::is_shared(block) || (block.is_empty() && !typo && !keys::is_in_known_block(&entry.key));
         let diagnostic = if foreign && self.strictness == Strictness::Lenient {
             self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored")
         } else {

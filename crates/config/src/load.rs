@@ -2,6 +2,7 @@
 
 use crate::args::{self, Known};
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::document::Span;
 use crate::effective;
 use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
@@ -10,12 +11,16 @@ use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
 use crate::machine::{Machine, MachineCheck};
+use crate::nearest::nearest;
 use crate::placeholders;
 use crate::toml;
 use crate::yaml;
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings, WatchPolicy};
+use dogwatch_core::settings::{
+    AttemptPolicy, CommandPlan, NodePlan, Plan, ReaderName, Settings, WatchPolicy,
+};
 use dogwatch_core::time::dur::Dur;
+use std::collections::BTreeSet;
 
 /// The inputs of [`load`]. The caller reads the files; this crate does no I/O.
 pub struct Sources<'a> {
@@ -232,24 +237,62 @@ fn settings(
     } else {
         args::assign(sources.args, &Known { declared: &declared, referenced: &referenced }, diagnostics)
     };
-    let settings = complete(layers, args, sources.detect, diagnostics);
+    check_prompt(sources.loop_file, layers, body, diagnostics);
+    let settings = complete(layers, args, AttemptPolicy::Progress, sources.detect, diagnostics);
     if settings.is_none() && !layers.is_invalid("agent") {
         missing_agent(sources.loop_file, diagnostics);
     }
     settings
 }
 
-/// Returns the complete settings, or none if there is no agent.
+/// Reports a prompt that is empty or uses the output of a command that the file does not declare.
+fn check_prompt(source: Source<'_>, layers: &Layers<'_>, body: &str, diagnostics: &mut Diagnostics) {
+    if body.trim().is_empty() && !source.text.is_empty() {
+        let end = source.text.trim_end().len();
+        let diagnostic = diagnostics.error(source, end..end, "the prompt is empty");
+        diagnostic.help("write the prompt below the frontmatter");
+    }
+    if layers.is_invalid("commands") {
+        return;
+    }
+    // Comments are not part of the prompt, so the first placeholder of that name in the file may be another one.
+    let (places, commands) = (placeholders::commands_in(source.text), layers.commands());
+    let used: BTreeSet<&str> = placeholders::commands_in(body).into_iter().map(|(name, _)| name).collect();
+    for name in used.into_iter().filter(|name| !commands.iter().any(|command| command.name == *name)) {
+        let at = places.iter().rev().find(|(other, _)| *other == name).map(|(_, at)| at.clone());
+        unknown_command(source, at.unwrap_or(0..0), name, &commands, diagnostics);
+    }
+}
+
+/// Reports a placeholder of a command that does not exist.
+pub fn unknown_command(
+    source: Source<'_>,
+    at: Span,
+    name: &str,
+    commands: &[CommandPlan],
+    diagnostics: &mut Diagnostics,
+) {
+    let message = format!("the prompt uses the command `{name}`, which does not exist");
+    let names = || commands.iter().map(|command| command.name.as_str());
+    let help = match nearest(name, names()) {
+        Some(near) => format!("did you mean `{near}`?"),
+        None => format!("add it to `commands`: `- {{name: {name}, run: …}}`"),
+    };
+    diagnostics.error(source, at, message).help(help);
+}
+
+/// Returns the complete settings, or none if there is no agent. `attempts` is the default of files of this kind.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
+    attempts: AttemptPolicy,
     detect: &dyn Fn(&[String]) -> ReaderName,
     diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let idle = effective::idle(layers, diagnostics);
     let notify = effective::notify(layers, diagnostics);
     let agent = layers.words("agent")?;
-    let checks = effective::checks(layers);
+    let checks = effective::checks(layers, attempts);
     let reader = layers.reader().unwrap_or_else(|| detect(&agent));
     Some(Settings {
         reader,

@@ -4,7 +4,9 @@
 //! in the files: `check --explain` can still explain a plan that cannot run on this machine.
 
 use crate::diagnostic::{Diagnostics, Source};
+use crate::frontmatter;
 use crate::layers::Layers;
+use crate::placeholders;
 use dogwatch_core::settings::Settings;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +20,23 @@ pub trait Machine {
     fn read(&self, path: &str) -> Result<String, String>;
 }
 
+/// What validation needs to know of a prompt in a file of its own.
+#[derive(Clone, Debug, Default)]
+pub struct PromptFile {
+    /// It contains no prompt.
+    pub is_empty: bool,
+    /// The commands whose output it uses.
+    pub commands: BTreeSet<String>,
+}
+
+impl PromptFile {
+    fn of(text: &str) -> PromptFile {
+        let body = frontmatter::body(text);
+        let commands = placeholders::commands_in(&body).into_iter().map(|(name, _)| name.to_owned());
+        PromptFile { is_empty: body.is_empty(), commands: commands.collect() }
+    }
+}
+
 /// Checks settings against a machine. It asks every question once and reports every error once, even if many
 /// nodes share a setting.
 pub struct MachineCheck<'m, 's> {
@@ -26,7 +45,7 @@ pub struct MachineCheck<'m, 's> {
     source: Source<'s>,
     programs: BTreeMap<String, bool>,
     wake_paths: BTreeSet<Vec<String>>,
-    texts: BTreeMap<String, Result<(), String>>,
+    texts: BTreeMap<String, Result<PromptFile, String>>,
     reported: BTreeSet<(&'static str, String, usize)>,
     /// The errors.
     pub faults: Diagnostics,
@@ -87,10 +106,19 @@ impl<'m, 's> MachineCheck<'m, 's> {
     pub fn text(&mut self, path: &str, look: &mut dyn FnMut(&str)) -> Result<(), String> {
         let Some(machine) = self.machine else { return Ok(()) };
         if !self.texts.contains_key(path) {
-            let read = machine.read(path).map(|text| look(&text));
+            let read = machine.read(path).map(|text| {
+                look(&text);
+                PromptFile::of(&text)
+            });
             self.texts.insert(path.to_owned(), read);
         }
-        self.texts[path].clone()
+        self.texts[path].as_ref().map(|_| ()).map_err(Clone::clone)
+    }
+
+    /// Returns the facts of a prompt in a file; none without a machine.
+    pub fn prompt_file(&mut self, path: &str) -> Result<Option<PromptFile>, String> {
+        self.text(path, &mut |_| {})?;
+        self.texts.get(path).cloned().transpose()
     }
 
     fn fault(&mut self, layers: &Layers<'_>, key: &'static str, message: &str, label: Option<&str>) {

@@ -3,6 +3,16 @@
 /// Longer words get no suggestion. No known word is this long.
 const MAX_WORD_BYTES: usize = 64;
 
+/// An unknown word that is at most this many edits away from a known one is a typing mistake.
+const MAX_TYPO_EDITS: usize = 2;
+
+/// Returns the known word of which this one is most likely a misspelling. Short words allow fewer edits: `title` is not
+/// `idle`.
+pub fn typo_of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
+    let near = nearest(word, known)?;
+    (distance(&normalize(word), &normalize(near)) <= MAX_TYPO_EDITS).then_some(near)
+}
+
 /// Returns the most similar known word, if it is similar enough.
 pub fn nearest<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     if word.len() > MAX_WORD_BYTES {
@@ -62,6 +72,22 @@ mod tests {
             assert_eq!(nearest(word, known), meant, "{word}");
         }
         assert_eq!(nearest(&"agent".repeat(100), known), None);
+    }
+
+    #[test]
+    fn a_typo_is_at_most_two_edits_away_and_fewer_in_short_words() {
+        let known = ["idle", "budget", "done_when", "args", "max_iterations"];
+        for (word, meant) in [
+            ("bugdet", Some("budget")),
+            ("done_wen", Some("done_when")),
+            ("max-iteration", Some("max_iterations")),
+            ("max_iterat", None),
+            ("title", None),
+            ("tags", None),
+            ("description", None),
+        ] {
+            assert_eq!(typo_of(word, known), meant, "{word}");
+        }
     }
 
     #[test]

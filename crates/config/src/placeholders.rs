@@ -60,6 +60,20 @@ pub fn args_in(text: &str) -> Vec<String> {
     found
 }
 
+/// Returns the commands whose output or exit code a text uses, each with the place of its placeholder.
+pub fn commands_in(text: &str) -> Vec<(&str, std::ops::Range<usize>)> {
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = text[from..].find("{{").map(|at| from + at) {
+        from = at + 1;
+        if let Some((Name::Command(name) | Name::ExitCode(name), len)) = placeholder(&text[at..]) {
+            found.push((name, at..at + len));
+            from = at + len;
+        }
+    }
+    found
+}
+
 /// Returns whether a prompt contains the `{{ checks.failed }}` placeholder.
 pub fn asks_for_checks(text: &str) -> bool {
     let mut found = false;

@@ -5,8 +5,8 @@ mod common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::settings::{
-    AfterStop, AgentPlan, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy, StopAfter, Strategy,
-    Tampered,
+    AfterStop, AgentPlan, AttemptPolicy, CheckPolicy, IdlePolicy, McpPlace, ReaderName, RecoveryPolicy,
+    StopAfter, Strategy, Tampered,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 
@@ -162,18 +162,23 @@ fn loop_25_credit_is_off_by_default() {
 
 #[test]
 fn loop_26_unknown_keys_are_warnings_at_the_top_level_and_errors_in_blocks() {
-    let loaded = Case::file(&with("agnet: x\ndescription: y\nsession: 5m")).load().unwrap();
+    let loaded = Case::file(&with("title: x\ntags: [a]\ndescription: y\nsession: 5m")).load().unwrap();
     assert_eq!(
         lines(&loaded.warnings),
         [
-            "RALPH.md:3:1: unknown key `agnet`",
-            "RALPH.md:4:1: unknown key `description`",
-            "RALPH.md:5:1: unknown key `session`"
+            "RALPH.md:3:1: unknown key `title`",
+            "RALPH.md:4:1: unknown key `tags`",
+            "RALPH.md:5:1: unknown key `description`",
+            "RALPH.md:6:1: unknown key `session`"
         ]
     );
     let help: Vec<Option<&str>> = loaded.warnings.iter().map(|d| d.help.as_deref()).collect();
-    assert_eq!(help, [Some("did you mean `agent`?"), None, Some("did you mean `watchdog.session`?")]);
+    assert_eq!(help, [None, None, None, Some("did you mean `watchdog.session`?")]);
     for (yaml, message) in [
+        ("agnet: x", "3:1: unknown key `agnet`"),
+        ("bugdet: {cost_usd: 5}", "3:1: unknown key `bugdet`"),
+        ("done_wen: make test", "3:1: unknown key `done_wen`"),
+        ("max-iteration: 3", "3:1: unknown key `max-iteration`"),
         ("idle.dealy: 5s", "3:1: unknown key `idle.dealy`"),
         ("idle:\n  dealy: 5s", "4:3: unknown key `dealy` in `idle`"),
         ("watchdog: {sesion: 5m}", "3:12: unknown key `sesion` in `watchdog`"),
@@ -182,6 +187,38 @@ fn loop_26_unknown_keys_are_warnings_at_the_top_level_and_errors_in_blocks() {
         ("errors: [1]", "3:9: `errors` must be a mapping"),
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
+    }
+}
+
+#[test]
+fn loop_27_a_placeholder_of_an_undeclared_command_is_an_error() {
+    let prompt = |body: &str| {
+        let text = format!("---\nagent: sh\ncommands: [{{name: tests, run: make}}]\n---\n{body}\n");
+        Case::file(&text).load()
+    };
+    assert!(prompt("{{ commands.tests }} {{ commands.tests.exit_code }} {{ args.nope }}").is_ok());
+    assert!(prompt("<!-- {{ commands.nope }} --> Hi").is_ok());
+    for (body, at, help) in [
+        ("Hi\n{{ commands.test }}", "6:1", "did you mean `tests`?"),
+        (
+            "{{ commands.tests }} {{commands.nope.exit_code}}",
+            "5:22",
+            "add it to `commands`: `- {name: nope, run: …}`",
+        ),
+    ] {
+        let errors = prompt(body).unwrap_err();
+        assert_eq!(errors.len(), 1, "{errors:?}");
+        let line = &lines(&errors)[0];
+        assert!(line.starts_with(&format!("RALPH.md:{at}: the prompt uses the command `")), "{line}");
+        assert_eq!(errors[0].help.as_deref(), Some(help));
+    }
+}
+
+#[test]
+fn an_empty_prompt_is_an_error() {
+    for body in ["", "\n\n", "<!-- later -->\n"] {
+        let errors = Case::file(&format!("---\nagent: sh\n---\n{body}")).load().unwrap_err();
+        assert!(lines(&errors)[0].ends_with("the prompt is empty"), "{errors:?}");
     }
 }
 
@@ -210,7 +247,7 @@ fn loop_37_bad_quotes_in_a_command_are_not_an_error_at_load_time() {
 
 #[test]
 fn loop_52_the_reader_comes_from_its_key_or_from_the_agent() {
-    assert_eq!(Case::file("---\nagent: claude\n---\n").settings().reader, ReaderName::Claude);
+    assert_eq!(Case::file("---\nagent: claude\n---\nHi").settings().reader, ReaderName::Claude);
     assert_eq!(settings("reader: claude").reader, ReaderName::Claude);
     assert_eq!(settings("").reader, ReaderName::Plain);
     assert_eq!(
@@ -570,22 +607,27 @@ fn checks_are_a_list_or_a_single_command_and_never_empty() {
 }
 
 #[test]
-fn a_loop_with_checks_has_six_attempts_by_default() {
+fn a_loop_with_checks_has_six_attempts_without_progress_by_default() {
     for (yaml, expected) in [
-        ("", None),
-        ("done_when: a", Some(6)),
-        ("done_when: off", None),
-        ("done_when: a\nmax_iterations: 3", Some(3)),
-        ("done_when: a\nmax_ralph_iters: 4", Some(4)),
-        ("done_when: a\nmax_iterations: off", None),
+        ("", (None, None)),
+        ("done_when: a", (None, Some(6))),
+        ("done_when: a\nattempts: seed", (Some(6), None)),
+        ("done_when: a\nattempts: progress", (None, Some(6))),
+        ("done_when: off", (None, None)),
+        ("done_when: a\nmax_iterations: 3", (Some(3), None)),
+        ("done_when: a\nmax_ralph_iters: 4", (Some(4), None)),
+        ("done_when: a\nmax_iterations: off", (None, None)),
     ] {
-        assert_eq!(settings(yaml).max_iterations, expected, "{yaml}");
+        let settings = settings(yaml);
+        assert_eq!((settings.max_iterations, settings.checks.max_stalled), expected, "{yaml}");
     }
+    assert_eq!(error("attempts: all"), "3:11: `attempts` must be one of `seed` or `progress`");
 }
 
 #[test]
 fn the_check_policy_is_configurable() {
-    assert_eq!(settings("").checks, CheckPolicy::default());
+    let no_checks = CheckPolicy { attempts: AttemptPolicy::Progress, ..CheckPolicy::default() };
+    assert_eq!(settings("").checks, no_checks);
     let checks = settings(
         "done_when: a\nrecheck: 2\npin: [tests/**, 'x[ab]']\nchecks: {timeout: 90s, tampered: warn}\nworktree: true",
     )
@@ -596,6 +638,8 @@ fn the_check_policy_is_configurable() {
         tampered: Tampered::Warn,
         recheck: 2,
         pin: vec!["tests/**".to_owned(), "x[ab]".to_owned()],
+        attempts: AttemptPolicy::Progress,
+        max_stalled: Some(CheckPolicy::DEFAULT_ATTEMPTS),
     };
     assert_eq!(checks, expected);
     assert!(settings("worktree: true").worktree);

@@ -207,6 +207,7 @@ args                     none         built-in
 credit                   false        built-in
 delay                    0s           built-in
 profile                  standard     built-in
+attempts                 progress     built-in (of loop files)
 max_iterations           3            flag -n
 work_when                none         built-in
 mcp                      on           built-in
@@ -281,7 +282,7 @@ fn the_default_iteration_limit_explains_its_origin() {
     let loaded = Case::file(&file).load().unwrap();
     assert_eq!(
         origin(&loaded, "max_iterations"),
-        ("6".to_owned(), "built-in (`done_when` is set)".to_owned())
+        ("6 without progress".to_owned(), "built-in (`attempts: progress`)".to_owned())
     );
     assert_eq!(origin(&loaded, "done_when"), ("make test; make lint".to_owned(), "RALPH.md:3:12".to_owned()));
     let loaded =

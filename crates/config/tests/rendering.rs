@@ -58,11 +58,11 @@ error: unknown key `sesion` in `watchdog`
   |
   = help: did you mean `session`?
 
-warning: unknown key `comands`
+error: unknown key `comands`
  --> RALPH.md:5:1
   |
 5 | comands: []
-  | ^^^^^^^ ignored
+  | ^^^^^^^
   |
   = help: did you mean `commands`?"
     );
@@ -139,7 +139,7 @@ fn control_characters_are_not_rendered() {
 
 #[test]
 fn columns_count_characters_even_after_wide_ones() {
-    let file = "---\nagent: a\nargs: [日本, é, \t'x y']\n---\n";
+    let file = "---\nagent: a\nargs: [日本, é, \t'x y']\n---\nHi";
     let found = Case::file(file).load().unwrap_err();
     let positions: Vec<String> = found.iter().map(|d| d.position()).collect();
     assert_eq!(positions, ["RALPH.md:3:8", "RALPH.md:3:12", "RALPH.md:3:16"]);

@@ -240,6 +240,10 @@ pub struct CheckPolicy {
     pub recheck: u32,
     /// Globs of the files that the checks depend on.
     pub pin: Vec<String>,
+    /// Which attempts are charged.
+    pub attempts: AttemptPolicy,
+    /// The number of attempts in a row without progress that ends the node. `None` is no such limit.
+    pub max_stalled: Option<u64>,
 }
 
 impl Default for CheckPolicy {
@@ -250,17 +254,44 @@ impl Default for CheckPolicy {
             tampered: Tampered::Fail,
             recheck: 0,
             pin: Vec::new(),
+            attempts: AttemptPolicy::Seed,
+            max_stalled: None,
         }
     }
 }
 
 impl CheckPolicy {
-    /// The default number of attempts of a node with checks.
+    /// The default number of attempts of a node with checks. With `attempts: progress` it limits attempts in a row
+    /// without progress.
     pub const DEFAULT_ATTEMPTS: u64 = 6;
 
     /// Returns whether there is any check.
     pub fn any(&self) -> bool {
         !self.commands.is_empty()
+    }
+}
+
+/// Which attempts are charged, wait for a backoff, and make a node flaky.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum AttemptPolicy {
+    /// Every failed attempt is charged and followed by a backoff. A node that passes after one is flaky.
+    #[default]
+    Seed,
+    /// Only attempts without progress are charged. A node is flaky if a check passed on a tree that it failed on.
+    Progress,
+}
+
+impl AttemptPolicy {
+    /// The names of all policies.
+    pub const NAMES: [&str; 2] = ["seed", "progress"];
+
+    /// Returns the name of the policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            AttemptPolicy::Seed => "seed",
+            AttemptPolicy::Progress => "progress",
+        }
     }
 }
 

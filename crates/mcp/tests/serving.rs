@@ -115,6 +115,7 @@ async fn pinned(policy: Tampered) -> Agent {
         checks: Vec::new(),
         known: Vec::new(),
         state_dirs: Vec::new(),
+        tree: false,
     };
     let files = pins::hash(&request, &pins::Limits::default()).unwrap();
     let pinned = Pinned { globs, files, state_dirs: Vec::new(), policy };

@@ -13,7 +13,8 @@ use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{
-    AgentPlan, GraphPlan, IdlePolicy, NodePlan, Plan, ReaderName, StopAfter, Strategy, WakePolicy,
+    AgentPlan, AttemptPolicy, GraphPlan, IdlePolicy, NodePlan, Plan, ReaderName, StopAfter, Strategy,
+    WakePolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Wall;
@@ -156,6 +157,11 @@ fn some_loop(dice: &mut Dice) -> Plan {
     };
     plan.nodes[0].settings.watchdog.node = ceiling(dice);
     plan.nodes[0].settings.watchdog.run = ceiling(dice);
+    if dice.one_in(2) {
+        let settings = &mut plan.nodes[0].settings;
+        settings.checks.attempts = AttemptPolicy::Progress;
+        settings.checks.max_stalled = dice.one_in(2).then(|| 1 + dice.below(6));
+    }
     plan
 }
 

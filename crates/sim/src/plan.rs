@@ -3,7 +3,7 @@
 use dogwatch_core::record::event::{RunResumed, RunStarted};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::settings::{
-    Budget, CheckPolicy, CommandPlan, GraphPlan, NodePlan, Plan, ReaderName, Settings,
+    AttemptPolicy, Budget, CheckPolicy, CommandPlan, GraphPlan, NodePlan, Plan, ReaderName, Settings,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Wall;
@@ -30,6 +30,16 @@ pub fn checked(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
     plan(|s| {
         s.checks.commands = checks.iter().map(|c| (*c).to_owned()).collect();
         s.max_iterations = Some(CheckPolicy::DEFAULT_ATTEMPTS);
+        change(s);
+    })
+}
+
+/// Returns a loop with these checks that charges only attempts without progress.
+pub fn progressing(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
+    checked(checks, |s| {
+        s.max_iterations = None;
+        s.checks.attempts = AttemptPolicy::Progress;
+        s.checks.max_stalled = Some(CheckPolicy::DEFAULT_ATTEMPTS);
         change(s);
     })
 }

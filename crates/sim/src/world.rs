@@ -44,6 +44,8 @@ pub struct World {
     sees: Box<dyn FnMut(u64) -> InputDigest>,
     /// Returns the content of the files that the checks depend on.
     pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
+    /// Returns the hash of the work tree after an iteration.
+    trees: Box<dyn FnMut(Iteration) -> Option<String>>,
     /// The prompt context of each session.
     pub prompt_contexts: Vec<PromptContext>,
     /// The files that hold partial work.
@@ -97,6 +99,7 @@ impl World {
             keep_events: true,
             sees: Box::new(|_| InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() }),
             pins: Box::new(|_| Ok(Vec::new())),
+            trees: Box::new(|_| None),
             prompt_contexts: Vec::new(),
             partials: Vec::new(),
             context: Vec::new(),
@@ -132,6 +135,13 @@ impl World {
     /// Sets what the nodes learned in earlier runs.
     pub fn knowing(mut self, learned: BTreeMap<NodeName, Arrivals>) -> World {
         self.run.learn_from(learned);
+        self
+    }
+
+    /// Sets the hash of the work tree after an iteration; 0 is the tree before the first.
+    pub fn with_trees(mut self, trees: impl FnMut(u64) -> String + 'static) -> World {
+        let mut trees = trees;
+        self.trees = Box::new(move |iteration| Some(trees(iteration.0)));
         self
     }
 
@@ -291,9 +301,10 @@ impl World {
                         Input::PromptAssembled { node, iteration, bytes: 2, sha256, input_digest },
                     );
                 }
-                Decision::HashPins { node, iteration } => {
+                Decision::HashPins { node, iteration, tree } => {
                     let pins = (self.pins)(iteration);
-                    self.plan_in(Dur::ZERO, Input::PinsHashed { node, iteration, pins });
+                    let tree = if tree { (self.trees)(iteration) } else { None };
+                    self.plan_in(Dur::ZERO, Input::PinsHashed { node, iteration, pins, tree });
                 }
                 Decision::KeepLog { .. } => {}
                 Decision::KeepPartial { file, .. } => self.partials.push(file),
@@ -410,8 +421,8 @@ impl World {
         if let Some(live) = self.live.remove(&job.node) {
             let mut report = live.act.report;
             if job.kind == JobKind::Snapshot && live.act.exit == Exit::Code(0) && !live.exited {
-                report.snapshot =
-                    Some(Snapshot::Taken { name: format!("refs/{}", job.iteration), files: 1, skipped: 0 });
+                let (name, tree) = (format!("refs/{}", job.iteration), (self.trees)(job.iteration));
+                report.snapshot = Some(Snapshot::Taken { name, files: 1, skipped: 0, tree });
             }
             if job.kind == JobKind::Worktree && live.act.exit == Exit::Code(0) && !live.exited {
                 let (path, branch) = (format!("/trees/{}", job.node.0), format!("dogwatch/{}", job.node.0));

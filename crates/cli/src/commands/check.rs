@@ -3,12 +3,16 @@ use crate::error::{CliError, print_diagnostics, print_line};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::pinning;
 use crate::screen::words;
+use dogwatch_agents::{EnvChange, McpBridge, inject};
 use dogwatch_config::diagnostic::Diagnostic;
 use dogwatch_config::explain::{self, Setting};
+use dogwatch_config::limits::MAX_EXPLAINED;
+use dogwatch_config::words::quote;
 use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::printable;
 use serde::Serialize;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -19,6 +23,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
+    #[arg(default_value = ".")]
     path: PathBuf,
     /// Show every effective setting with its value and origin
     #[arg(long)]
@@ -50,6 +55,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     if args.explain {
         super::print(explained(&planned).as_bytes())?;
+        super::print(printable(&command_lines(&planned)).as_bytes())?;
     }
     planned.runs_here()?;
     pinning::refuse_empty(&planned.plan, &file.work_dir)?;
@@ -141,6 +147,48 @@ fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
         words::count(settings.commands.len() as u64, "command"),
         words::count(planned.prompt_bytes as u64, "byte"),
     )
+}
+
+/// Lists the full command lines of all agents, with the flags that dogwatch adds and the variables that it sets. A command
+/// line that several nodes share is listed once.
+fn command_lines(planned: &Planned) -> String {
+    let mut out = "\nagent command lines, with the prompt on stdin:\n".to_owned();
+    let mut seen = BTreeSet::new();
+    for node in &planned.plan.nodes {
+        let settings = &node.settings;
+        for (words, reader) in settings.agents() {
+            let line = command_line(words, reader, settings.mcp.enabled);
+            if seen.len() < MAX_EXPLAINED && seen.insert(line.clone()) {
+                let _ = writeln!(out, "  {line}");
+            }
+        }
+    }
+    out
+}
+
+fn command_line(words: &[String], reader: ReaderName, mcp: bool) -> String {
+    let as_root = rustix::process::geteuid().is_root();
+    let mut launch = dogwatch_agents::launch(words, Some(reader), as_root);
+    let bridge = McpBridge { program: "dogwatch", session: "SESSION_FILE", patience_s: 0, env_names: &[] };
+    let mut env: Vec<String> = launch
+        .env
+        .iter()
+        .filter_map(|(name, change)| match change {
+            EnvChange::SetIfUnset(value) => Some(format!("{name}={value}")),
+            EnvChange::Remove => None,
+        })
+        .collect();
+    if let Some(injection) = inject(&launch, words, bridge).filter(|_| mcp) {
+        let name = injection.merge_env.or(injection.file_env).map(|(name, _)| format!("{name}=…"));
+        env.extend(name);
+        // The configuration of the MCP server differs in every session.
+        let flags =
+            injection.words.into_iter().map(|word| if word.starts_with('-') { word } else { "…".to_owned() });
+        launch.argv.splice(injection.at..injection.at, flags);
+    }
+    let argv = dogwatch_core::text::redact::argv(&launch.argv);
+    let argv = argv.iter().map(|word| if word == "…" { word.clone() } else { quote(word) });
+    env.into_iter().chain(argv).collect::<Vec<_>>().join(" ")
 }
 
 /// Formats the settings that all nodes share, then the settings in which each node differs.

@@ -8,9 +8,10 @@ use dogwatch_host::git::snapshot::{self, DiffOptions};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
-/// Show what an iteration changed in the work tree
+/// Show what a run or its iterations changed
 ///
-/// Prints the output of `git diff` between the snapshots before and after the iteration, including untracked files.
+/// Prints the output of `git diff` between two snapshots of the work tree, including untracked files: from the start of
+/// the run to its end, or from before iteration N (of N..M) to after iteration N (or M).
 /// In a file or pipe it is a patch for `git apply`. On a terminal it uses git's colors and removes control
 /// characters. It does not start a pager or an external diff tool.
 #[derive(clap::Args)]
@@ -18,9 +19,12 @@ use std::process::{Command, Stdio};
 pub struct Args {
     #[command(flatten)]
     which: Which,
-    /// Iteration [default: the last one with a snapshot]
-    #[arg(value_name = "N")]
-    iteration: Option<u64>,
+    /// Iteration, or iterations like 3..7 [default: the whole run]
+    #[arg(value_name = "N", value_parser = parse_span)]
+    span: Option<Span>,
+    /// The same as N, for the latest run
+    #[arg(short, long, value_name = "N", value_parser = parse_span, conflicts_with = "span")]
+    iteration: Option<Span>,
     /// Show only a summary of the changed files
     #[arg(long)]
     stat: bool,
@@ -34,10 +38,29 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch diff                     show the changes of the latest iteration of the latest run
+  dogwatch diff                     show all changes of the latest run
+  dogwatch diff -i 3                show the changes of iteration 3 of the latest run
+  dogwatch diff k3f9 3..7           show the changes of iterations 3 to 7
   dogwatch diff k3f9 12 --stat      list the files that iteration 12 changed
   dogwatch diff k3f9 12 | less -R   use a pager
   dogwatch diff k3f9 12 > 12.patch  write a patch for `git apply`";
+
+/// Consecutive iterations.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Span {
+    first: Iteration,
+    last: Iteration,
+}
+
+/// Parses `3` or `3..7`.
+fn parse_span(text: &str) -> Result<Span, String> {
+    let (first, last) = text.split_once("..").unwrap_or((text, text));
+    let number = |text: &str| text.parse().map(Iteration).map_err(|_| ());
+    match (number(first), number(last)) {
+        (Ok(first), Ok(last)) if first <= last => Ok(Span { first, last }),
+        _ => Err("expected an iteration like 3, or iterations like 3..7".to_owned()),
+    }
+}
 
 /// The most of a line to show on a terminal, in bytes.
 const MAX_LINE: u64 = 16 * 1024;
@@ -46,15 +69,16 @@ const MAX_LINE: u64 = 16 * 1024;
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     let index = SnapshotIndex::of(&found)?;
-    let wanted = args.iteration.map(Iteration);
-    let node = index.node(args.node.as_deref(), wanted)?;
-    let n = match wanted {
-        Some(n) => index.after(&node, n)?,
-        None => index.last_of(&node)?,
+    let (dir, from, to) = match args.span.or(args.iteration) {
+        Some(Span { first, last }) => {
+            let node = index.node(args.node.as_deref(), Some(last))?;
+            let dir = index.dir(&node)?;
+            let from = index.name(&dir, &node, index.before(&node, first)?)?;
+            let to = index.name(&dir, &node, index.after(&node, last)?)?;
+            (dir, from, to)
+        }
+        None => index.whole(args.node.as_deref())?,
     };
-    let dir = index.dir(&node)?;
-    let from = index.name(&dir, &node, index.before(&node, n)?)?;
-    let to = index.name(&dir, &node, n)?;
     let terminal = std::io::stdout().is_terminal();
     let options = DiffOptions { stat: args.stat, color: color::on_stdout(), paths: args.paths.clone() };
     let git = snapshot::diff(&dir, &from, &to, &options);
@@ -143,6 +167,16 @@ fn color_sequence(bytes: &[u8]) -> Option<usize> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn iterations_are_a_number_or_a_range() {
+        let span = |first, last| Ok(Span { first: Iteration(first), last: Iteration(last) });
+        assert_eq!(parse_span("3"), span(3, 3));
+        assert_eq!(parse_span("3..7"), span(3, 7));
+        for wrong in ["", "..", "3..", "..7", "7..3", "x", "-1", "1...2"] {
+            assert!(parse_span(wrong).is_err(), "{wrong}");
+        }
+    }
 
     // promise: 8
     #[test]

@@ -120,7 +120,7 @@ fn policy_with_overrides(
         return Err(CliError::with_help(message, "use --set watchdog.KEY=VALUE"));
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
-    let text = format!("---\nagent: unused\nreader: {reader}\n---\n");
+    let text = format!("---\nagent: unused\nreader: {reader}\n---\nunused\n");
     let loaded = load(&Sources {
         loop_file: Source { name: "exec", text: &text },
         user: None,

@@ -20,7 +20,7 @@ use std::path::Path;
 ///
 /// A live run starts its next iteration. A run whose supervisor was killed continues in this terminal with the same
 /// run id, settings and budgets. The interrupted iteration is not counted, a wait continues where it was, and a
-/// paused run stays paused.
+/// paused run stays paused. Without RUN, the newest paused run is resumed, or else the newest run whose supervisor died.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub struct Args {
 
 /// Runs `dogwatch resume` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find()?;
+    let found = args.which.find_resumable()?;
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
         // The run is dead, or died during the request.

@@ -35,6 +35,7 @@ use std::path::PathBuf;
 #[command(after_help = "Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.")]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
+    #[arg(default_value = ".")]
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,

@@ -23,7 +23,7 @@ pub struct Args {
 
 /// Runs `dogwatch status` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find()?;
+    let found = args.which.find_living()?;
     if args.orchestrator {
         return super::print_json(&orchestrator(&found)?);
     }

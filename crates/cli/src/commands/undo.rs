@@ -46,6 +46,9 @@ Examples:
   dogwatch undo k3f9 3           restore the state before iteration 3
   dogwatch undo k3f9 1           restore the state before the run";
 
+/// The most files that the question names.
+const MAX_SHOWN: usize = 10;
+
 #[derive(Clone, Debug)]
 enum What {
     Iteration(Iteration),
@@ -101,7 +104,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         let _ = prepared.give_up();
         return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
     }
-    match if args.yes { Ok(true) } else { confirm(&prepared, &dir, &title) } {
+    match if args.yes { Ok(true) } else { confirm(&prepared, &found, &dir, &title) } {
         Ok(true) => {}
         Ok(false) => {
             let _ = prepared.give_up();
@@ -179,7 +182,12 @@ fn refuse_if_live(found: &FoundRun, dir: &Path) -> Result<(), CliError> {
 }
 
 /// Asks for confirmation, which needs a terminal.
-fn confirm(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<bool, CliError> {
+fn confirm(
+    prepared: &snapshot::Prepared,
+    found: &FoundRun,
+    dir: &Path,
+    title: &str,
+) -> Result<bool, CliError> {
     if !(std::io::stdin().is_terminal() && std::io::stderr().is_terminal()) {
         return Err(CliError::with_help(
             "cannot ask for confirmation: not a terminal; nothing was changed",
@@ -187,9 +195,17 @@ fn confirm(prepared: &snapshot::Prepared, dir: &Path, title: &str) -> Result<boo
         ));
     }
     let (written, removed) = prepared.counts();
-    let question = format!(
-        "{}: write {} and remove {}? It will be {title}; the current files are saved first. [y/N] ",
-        dir.display(),
+    let mut question = format!("run {} in {}:\n", found.id, dir.display());
+    for (path, removed) in prepared.paths().take(MAX_SHOWN) {
+        let what = if removed { "remove" } else { "write" };
+        let _ = writeln!(question, "  {what:<6}  {}", String::from_utf8_lossy(path));
+    }
+    if written + removed > MAX_SHOWN {
+        let _ = writeln!(question, "  … and {} more", written + removed - MAX_SHOWN);
+    }
+    let _ = write!(
+        question,
+        "write {} and remove {}? The work tree will be {title}; the current files are saved first. [y/N] ",
         words::count(written as u64, "file"),
         words::count(removed as u64, "file"),
     );

@@ -508,6 +508,8 @@ fn checks_have_a_lane_and_lines_of_a_graph_name_their_node() {
             converged,
             backoff_s: None,
             uncounted: false,
+            progress: false,
+            tree: None,
             results: Vec::new(),
         })
     };

@@ -48,13 +48,45 @@ fn a_claim_ends_nothing_unless_the_checks_agree() {
     assert_eq!(one(&done.events(), "marker_seen")["state"], "done");
 }
 
+/// A loop whose agent adds a line to `fixed` each time; the check wants `wanted` of them.
+fn fixes_one_thing(settings: &str, wanted: u32) -> Project {
+    let check = format!("n=$(grep -c . fixed); echo $(({wanted} - n)) failed in $$ms; test $n = {wanted}");
+    checked(settings, &[&check], "append fixed x")
+}
+
+#[test]
+fn a_loop_that_fixes_one_thing_per_iteration_is_done_after_eight_without_a_wait() {
+    for git in [false, true] {
+        let project = fixes_one_thing("", 8);
+        if git {
+            let init =
+                std::process::Command::new("git").args(["init", "-q"]).current_dir(project.path("")).status();
+            assert!(init.is_ok_and(|status| status.success()), "git is there");
+        }
+        let done = project.run(&[]);
+        let end = done.assert_code(0).end();
+        assert_eq!((&end["outcome"], &end["iterations"]), (&json!("clean"), &json!(8)), "git: {git}");
+        assert_eq!(end["reason"], "checks pass after 8 iterations");
+        assert!(all(&done.events(), "wait_started").is_empty(), "git: {git}");
+        assert_eq!(all(&done.events(), "node_attempt")[6]["progress"], json!(true));
+    }
+}
+
+#[test]
+fn the_seed_policy_charges_progress_too() {
+    let done = fixes_one_thing("attempts: seed\nmax_iterations: 2", 8).run(&[]);
+    let end = done.assert_code(1).end();
+    assert_eq!((&end["outcome"], &end["iterations"]), (&json!("catastrophic"), &json!(2)));
+    assert_eq!(all(&done.events(), "wait_started")[0]["why"], "backoff");
+}
+
 #[test]
 fn failed_checks_are_in_the_next_prompt() {
     let check = "test -f done || { echo MISSING >&2; echo out; exit 3; }";
     let project = checked("", &[check], "counter ../count; on 2 { write done x }");
     let done = project.run(&[]);
     let end = done.assert_code(0).end();
-    assert_eq!((&end["outcome"], &end["flake_retries"]), (&json!("clean_with_flake"), &json!(1)));
+    assert_eq!((&end["outcome"], &end["flake_retries"]), (&json!("clean"), &json!(0)));
     let first = all(&done.events(), "node_attempt")[0].clone();
     assert_eq!(
         (&first["results"][0]["rc"], &first["results"][0]["tail"]),
@@ -63,7 +95,7 @@ fn failed_checks_are_in_the_next_prompt() {
     assert_eq!(project.prompt(1), "Go on.");
     let second = project.prompt(2);
     assert!(
-        second.starts_with("Go on.\n\nThe work is done when all checks pass. This is attempt 2 of 6."),
+        second.starts_with("Go on.\n\nThe work is done when all checks pass. This is attempt 2."),
         "{second}"
     );
     assert!(second.ends_with("(exit code 3); its output:\n\n    MISSING\n    out"), "{second}");
@@ -200,7 +232,7 @@ fn an_agent_may_create_a_check_that_did_not_exist() {
 fn a_failed_check_is_retried_if_configured() {
     let project = checked("recheck: 1", &["test -f ../again || { touch ../again; exit 1; }"], "say hello");
     let done = project.run(&[]);
-    assert_eq!(done.assert_code(0).end()["outcome"], "clean");
+    assert_eq!(done.assert_code(0).end()["outcome"], "clean_with_flake");
     let result = result(&done.events());
     assert_eq!((&result["flaky"], &result["first_rc"]), (&json!(true), &json!(1)));
 }

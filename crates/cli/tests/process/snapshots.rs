@@ -37,9 +37,15 @@ fn two_iterations(project: &Project) -> String {
 fn diff_shows_the_changes_of_an_iteration_as_a_git_patch() {
     let project = repository();
     let run = two_iterations(&project);
-    let last = project.call(&["diff"]);
+    let last = project.call(&["diff", "-i", "2"]);
     last.assert_code(0);
     assert!(last.text().contains("+++ b/made-2") && !last.text().contains("made-1"), "{}", last.text());
+    for whole in [&["diff"][..], &["diff", &run], &["diff", &run, "1..2"]] {
+        let whole = project.call(whole);
+        whole.assert_code(0);
+        assert!(whole.text().contains("made-1") && whole.text().contains("made-2"), "{}", whole.text());
+    }
+    assert!(project.call(&["diff", &run, "2..1"]).assert_code(2).stderr.contains("expected an iteration"));
     let first = project.call(&["diff", &run, "1", "--stat"]);
     assert!(first.text().contains("made-1") && !first.text().contains("@@"), "{}", first.text());
     let one_file = project.call(&["diff", &run, "2", "--", "count"]);
@@ -180,6 +186,20 @@ fn a_failing_diff_or_undo_has_a_message_and_changes_nothing() {
     let done = project.call(&["undo", &run, "1", "--yes"]);
     done.assert_code(2);
     assert!(done.stderr.contains("not a git repository"), "{}", done.stderr);
+}
+
+#[test]
+fn commands_find_the_runs_of_the_project_from_a_subdirectory() {
+    let project = repository();
+    let run = two_iterations(&project);
+    std::fs::create_dir_all(project.path("src/deep")).expect("creates");
+    for args in [&["status"][..], &["diff"], &["report"], &["logs"], &["replay", &run]] {
+        let mut command = project.command(args);
+        let done = command.current_dir(project.path("src/deep")).output().expect("starts");
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{args:?}: {text}");
+        assert!(args[0] != "replay" || text.contains("are those of the record"), "{text}");
+    }
 }
 
 #[test]

@@ -47,13 +47,19 @@ fn absurd_durations_in_flags_are_refused_with_the_flag() {
 
 #[test]
 fn loop_26_an_unknown_key_is_a_warning_and_an_error_within_our_blocks() {
-    let project = Project::acting_with(&format!("{GRACES}\ncomands: []"), "say hi");
+    let project = Project::acting_with(&format!("{GRACES}\ntitle: x"), "say hi");
     let done = project.run(&["-n", "1"]);
     done.assert_code(0);
-    assert!(done.stderr.contains("comands") && done.stderr.contains("commands"), "{}", done.stderr);
+    assert!(done.stderr.contains("unknown key `title`"), "{}", done.stderr);
     assert_eq!(done.events().len(), done.text().lines().count(), "the warning is not on stdout");
-    let done = refused("watchdog: {sesion: 5m}");
-    assert!(done.stderr.contains("session"), "{}", done.stderr);
+    for (wrong, meant) in [
+        ("watchdog: {sesion: 5m}", "session"),
+        ("bugdet: {cost_usd: 5}", "budget"),
+        ("done_wen: make test", "done_when"),
+    ] {
+        let done = refused(wrong);
+        assert!(done.stderr.contains(&format!("did you mean `{meant}`?")), "{}", done.stderr);
+    }
 }
 
 #[test]
@@ -152,4 +158,32 @@ fn a_loop_can_run_with_an_empty_environment() {
     let mut command = project.command(&["run", "loop", "-n", "1"]);
     command.env_clear().env("XDG_STATE_HOME", project.outside("state"));
     Running::start(command).finish().assert_code(0);
+}
+
+#[test]
+fn run_and_check_use_the_loop_in_the_current_directory_and_the_agent_of_the_flag() {
+    let project = Project::new();
+    project.file("RALPH.md", "---\nagent: no-such-agent-at-all\nreader: claude\n---\nGo.\n");
+    project.call(&["check"]).assert_code(2);
+    let done = project.call(&["check", "--agent", "cat -u", "--explain"]);
+    done.assert_code(0);
+    assert!(done.text().contains("agent `cat -u` read as plain"), "{}", done.text());
+    assert!(done.text().contains("flag --agent"), "{}", done.text());
+    project.call(&["run", "--agent", "cat", "-n", "1"]).assert_code(0);
+    project.file("PROMPT.md", "Go.\n");
+    project.call(&["run", "PROMPT.md", "--agent", "cat", "-n", "1"]).assert_code(0);
+}
+
+#[test]
+fn the_end_of_an_id_selects_a_run_of_this_project_first() {
+    let (here, there) = (Project::acting("say hi"), Project::acting("say hi"));
+    for project in [&here, &there] {
+        project.run(&["-n", "1"]).assert_code(0);
+    }
+    let dir = there.run_dir();
+    let id = dir.file_name().and_then(|name| name.to_str()).expect("an id").to_owned();
+    // One character is enough in its own project, where it is unique, but not elsewhere.
+    there.call(&["status", &id[id.len() - 1..]]).assert_code(0);
+    let done = here.call(&["status", "zz"]);
+    assert!(done.assert_code(2).stderr.contains("need 4 characters"), "{}", done.stderr);
 }

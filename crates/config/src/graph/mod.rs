@@ -18,11 +18,11 @@ use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{apply_flags, apply_toml, complete, warn_external_keys};
+use crate::load::{apply_flags, apply_toml, complete, unknown_command, warn_external_keys};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::settings::{GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
+use dogwatch_core::settings::{AttemptPolicy, GraphPlan, NodePlan, Plan, PromptSource, ReaderName, Settings};
 use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;
 
@@ -168,7 +168,9 @@ impl<'a, 's> Builder<'a, 's> {
 
     fn build(mut self, drafts: Vec<NodeDraft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
         let args = self.args(&drafts);
-        let common = complete(&self.shared, args.clone(), self.sources.detect, &mut Diagnostics::default());
+        let seed = AttemptPolicy::Seed;
+        let common =
+            complete(&self.shared, args.clone(), seed, self.sources.detect, &mut Diagnostics::default());
         let mut nodes = Vec::with_capacity(drafts.len());
         let mut explain_nodes = Vec::new();
         let top = self.explained(&common, &args);
@@ -179,13 +181,14 @@ impl<'a, 's> Builder<'a, 's> {
             // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
-                _ => complete(&layers, args.clone(), self.sources.detect, &mut self.diagnostics),
+                _ => complete(&layers, args.clone(), seed, self.sources.detect, &mut self.diagnostics),
             };
             shared_checked |= draft.own.is_empty();
             if settings.is_none() && !layers.is_invalid("agent") {
                 without_agent.push((draft.id.clone(), draft.at.clone()));
             }
             let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
+            self.check_prompt(&draft, &settings);
             self.machine_check.settings(&settings, &layers);
             if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
@@ -258,13 +261,39 @@ impl<'a, 's> Builder<'a, 's> {
             diagnostic.help("add a `prompt`, a `prompt_file` or a `deliverable`");
             return None;
         };
-        if let PromptSource::File(path) = prompt
-            && let Err(why) = self.machine_check.text(path, &mut |_| {})
-        {
-            let message = format!("cannot read the prompt file `{path}`");
-            self.machine_check.faults.error(self.sources.graph, span.clone(), message).label(why);
+        if let PromptSource::File(path) = prompt {
+            let fault = match self.machine_check.prompt_file(path) {
+                Err(why) => Some((format!("cannot read the prompt file `{path}`"), why)),
+                Ok(Some(file)) if file.is_empty => {
+                    Some((format!("the prompt file `{path}` is empty"), "no prompt".to_owned()))
+                }
+                Ok(_) => None,
+            };
+            if let Some((message, label)) = fault {
+                let diagnostic = self.machine_check.faults.error(self.sources.graph, span.clone(), message);
+                diagnostic.label(label);
+            }
         }
         Some(prompt.clone())
+    }
+
+    /// Reports commands that the node's prompt uses and that the node does not have.
+    fn check_prompt(&mut self, draft: &NodeDraft<'s>, settings: &Settings) {
+        let Some((prompt, span)) = &draft.prompt else { return };
+        let used: BTreeSet<String> = match prompt {
+            PromptSource::Text(text) => {
+                placeholders::commands_in(text).into_iter().map(|(name, _)| name.to_owned()).collect()
+            }
+            PromptSource::File(path) => match self.machine_check.prompt_file(path) {
+                Ok(Some(file)) => file.commands,
+                Ok(None) | Err(_) => BTreeSet::new(),
+            },
+            PromptSource::LoopFile => BTreeSet::new(),
+        };
+        for name in used.iter().filter(|name| !has_command(settings, name)) {
+            let source = self.sources.graph;
+            unknown_command(source, span.clone(), name, &settings.commands, &mut self.diagnostics);
+        }
     }
 
     fn missing_agent(&mut self, nodes: &[(String, crate::document::Span)]) {
@@ -288,6 +317,10 @@ impl<'a, 's> Builder<'a, 's> {
         let settings = Settings { budget: self.graph.budget.clone(), ..settings };
         explain(&settings, Some(&self.graph), &self.run)
     }
+}
+
+fn has_command(settings: &Settings, name: &str) -> bool {
+    settings.commands.iter().any(|command| command.name == name)
 }
 
 fn plan(draft: NodeDraft<'_>, prompt: PromptSource, settings: Settings) -> NodePlan {

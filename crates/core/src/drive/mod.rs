@@ -206,7 +206,9 @@ impl<S: Shell> Driver<S> {
                 };
                 self.queue.todo.extend(self.shell.assemble(&self.run, &wanted));
             }
-            Decision::HashPins { node, iteration } => todo.extend(shell.hash_pins(run, node, iteration)),
+            Decision::HashPins { node, iteration, tree } => {
+                todo.extend(shell.hash_pins(run, node, iteration, tree))
+            }
             Decision::KeepLog { node, iteration } => todo.extend(shell.keep_log(run, node, iteration)),
             Decision::KeepPartial { node, iteration, file } => {
                 todo.extend(shell.keep_partial(run, node, iteration, &file));

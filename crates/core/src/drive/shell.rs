@@ -120,7 +120,7 @@ pub trait Shell {
     fn forget_prompts(&mut self, view: &View);
 
     /// Hashes the pinned files of a node. The answer is returned, or comes as mail.
-    fn hash_pins(&mut self, run: &Run, node: NodeIx, iteration: Iteration) -> Option<Input>;
+    fn hash_pins(&mut self, run: &Run, node: NodeIx, iteration: Iteration, tree: bool) -> Option<Input>;
 
     /// Writes the log of the node's last attempt. Returns the trouble it met.
     fn keep_log(&mut self, run: &Run, node: NodeIx, iteration: Iteration) -> Option<Input>;

@@ -317,6 +317,9 @@ pub enum Event {
         /// The number of files left out because they are too large or unreadable. Absent if there are none.
         #[serde(skip_serializing_if = "is_zero", default)]
         skipped: u64,
+        /// The hash of the snapshot's git tree.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        tree: Option<String>,
     },
     /// The node's own git worktree is ready. The node works there, on its own branch.
     WorktreeReady {
@@ -333,6 +336,9 @@ pub enum Event {
         node: NodeName,
         /// The pinned files with their hashes.
         files: Vec<Pin>,
+        /// The hash of the work tree, if no snapshot holds it and progress is judged by it.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        tree: Option<String>,
     },
     /// The session is over and the checks started.
     ChecksStarted {

@@ -15,7 +15,7 @@ use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::IdleStreak;
 use crate::run::recovery::Action;
-use crate::settings::Strategy;
+use crate::settings::{AttemptPolicy, Strategy};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
@@ -104,6 +104,8 @@ pub struct NodeView {
     pub learned: Option<Box<History>>,
     /// The attempts that the checks have judged.
     pub attempts: Attempts,
+    /// Which of them are charged.
+    pub attempt_policy: AttemptPolicy,
     /// The hard stops and the recovery from them.
     pub recovery: Recoveries,
     /// The results of the node's work: its worktree, its snapshot and the saved files.
@@ -443,13 +445,19 @@ impl View {
                 self.on(&end.node, |n| n.limited(end, *limit, *resets_at));
             }
             Event::IterationInterrupted { end, .. } => self.on(&end.node, |n| n.interrupted(end)),
-            Event::SnapshotTaken { node, name, iteration, .. } => self.on(node, |n| {
+            Event::SnapshotTaken { node, name, iteration, tree, .. } => self.on(node, |n| {
                 (n.work.snapshot, n.work.snapshot_of) = (Some(name.clone()), Some(*iteration));
+                // The tree of a later iteration counts once the checks have judged it.
+                let first = tree.iter().filter(|_| iteration.0 == 0);
+                first.for_each(|tree| n.attempts.tree_seen(tree));
             }),
             Event::WorktreeReady { node, path, branch } => self.on(node, |n| {
                 (n.work.worktree, n.work.worktree_found) = (Some((path.clone(), branch.clone())), true);
             }),
-            Event::ChecksPinned { node, files } => self.on(node, |n| n.attempts.pins = Some(files.clone())),
+            Event::ChecksPinned { node, files, tree } => self.on(node, |n| {
+                n.attempts.pins = Some(files.clone());
+                tree.iter().for_each(|tree| n.attempts.tree_seen(tree));
+            }),
             Event::ChecksStarted { node, .. } => self.on(node, NodeView::checks_started),
             Event::CheckTampered { node, files, .. } => {
                 self.on(node, |n| n.attempts.tampered = files.clone())
@@ -498,6 +506,7 @@ impl View {
             node.session.structured = plan.settings.reader.is_structured();
             let learns = plan.settings.idle.as_ref().is_some_and(|idle| idle.strategy == Strategy::Learned);
             node.learned = learns.then(Box::default);
+            node.attempt_policy = plan.settings.checks.attempts;
         }
         self.learners = (0..self.nodes.len()).filter(|ix| self.nodes[*ix].learned.is_some()).collect();
         self.by_name = s.nodes.iter().enumerate().map(|(i, n)| (n.clone(), i)).collect();
@@ -552,9 +561,9 @@ impl View {
         });
     }
 
-    /// Returns the number of nodes that converged, but not on the first attempt.
+    /// Returns the number of nodes that converged, but are flaky.
     pub fn flakes(&self) -> u64 {
-        self.nodes.iter().filter(|n| n.attempts.flaked()).count() as u64
+        self.nodes.iter().filter(|n| n.attempts.flaked(n.attempt_policy)).count() as u64
     }
 
     /// Returns until when an agent is set aside, if it is at this moment. The inner `None` means for the rest of the run.

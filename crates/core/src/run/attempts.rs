@@ -1,8 +1,11 @@
 //! A node's recorded attempts and hard stops: the input for decisions about checks and recovery.
 
 use crate::record::event::{CheckResult, NodeAttempt, Pin, RecoveryPlanned};
+use crate::record::hash;
 use crate::record::ids::Iteration;
 use crate::run::recovery::{Action, Class};
+use crate::settings::AttemptPolicy;
+use crate::text::check_output;
 use crate::time::dur::Dur;
 use crate::watch::{Evidence, StopReason};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -11,6 +14,10 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 const MAX_BACKOFF: Dur = Dur::from_secs(60);
 /// The number of earlier hard stops that the prompt lists.
 pub const MAX_TRIED: usize = 10;
+/// The number of states of the work tree that a node remembers, to recognize progress.
+const MAX_TREES: usize = 4096;
+/// A notice follows each time this many attempts were not charged, because they made progress.
+pub const UNCHARGED_NOTICE: u64 = 20;
 
 /// The attempts of a node, as far as they affect the next one.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -31,24 +38,73 @@ pub struct Attempts {
     pub tampered: Vec<String>,
     /// The pinned files with their hashes from before the first iteration.
     pub pins: Option<Vec<Pin>>,
+    /// The number of attempts since the last one with progress.
+    pub stalled: u64,
+    /// The number of attempts that were not charged because they made progress.
+    pub uncharged: u64,
+    /// A check passed on the same work tree that it had failed on.
+    same_tree_pass: bool,
+    /// Hashes of the states that the work tree had, oldest first.
+    trees: VecDeque<u64>,
+    /// The state of the work tree at the last attempt, if it is known.
+    last_tree: Option<u64>,
 }
 
 impl Attempts {
     /// Adds an attempt.
     pub fn add(&mut self, attempt: &NodeAttempt) {
+        let tree = attempt.tree.as_deref().map(tree_hash);
+        let passed_now = |was: &CheckResult| {
+            was.rc != 0 && attempt.results.iter().any(|now| now.cmd == was.cmd && now.rc == 0)
+        };
+        self.same_tree_pass |= attempt.results.iter().any(|result| result.flaky)
+            || (tree.is_some() && tree == self.last_tree && self.last.iter().any(passed_now));
         if !attempt.uncounted {
             self.count = self.count.saturating_add(1);
             self.failed += u64::from(!attempt.converged);
             self.just_failed = !attempt.converged;
+            self.stalled = if attempt.progress { 0 } else { self.stalled.saturating_add(1) };
+            self.uncharged = self.uncharged.saturating_add(u64::from(attempt.progress));
         }
+        if let Some(tree) = &attempt.tree {
+            self.tree_seen(tree);
+        }
+        self.last_tree = tree;
         self.converged = attempt.converged;
         self.backoff = None;
         self.last = attempt.results.clone();
     }
 
-    /// Returns whether the node converged, but not at the first attempt.
-    pub fn flaked(&self) -> bool {
-        self.converged && self.failed > 0
+    /// Remembers a state of the work tree.
+    pub fn tree_seen(&mut self, tree: &str) {
+        let tree = tree_hash(tree);
+        if self.trees.contains(&tree) {
+            return;
+        }
+        if self.trees.len() == MAX_TREES {
+            self.trees.pop_front();
+        }
+        self.trees.push_back(tree);
+    }
+
+    /// Returns whether the work tree has not had this state before in this run.
+    pub fn is_new_tree(&self, tree: &str) -> bool {
+        !self.trees.contains(&tree_hash(tree))
+    }
+
+    /// Returns whether other checks fail than in the last attempt, or the same checks with another output.
+    pub fn fails_differently(&self, results: &[CheckResult]) -> bool {
+        self.count == 0 || failures(&self.last) != failures(results)
+    }
+
+    /// Returns whether a check had to be repeated for the node to converge. With `seed` every failed attempt counts;
+    /// with `progress` only a check that failed and passed on the same work tree.
+    pub fn flaked(&self, policy: AttemptPolicy) -> bool {
+        self.converged
+            && match policy {
+                AttemptPolicy::Seed => self.failed > 0,
+                AttemptPolicy::Progress => self.same_tree_pass,
+            }
     }
 
     /// Returns the checks that failed last.
@@ -56,9 +112,14 @@ impl Attempts {
         self.last.iter().filter(|r| r.rc != 0)
     }
 
-    /// Returns the wait before the i-th attempt, i ≥ 2: 2 s, 4 s, 8 s … 60 s.
-    pub fn wait(&self) -> Dur {
-        doubling(self.count)
+    /// Returns the wait before the next attempt: 2 s, 4 s, 8 s … 60 s. With `progress` it grows only with attempts in a
+    /// row without progress, and there is none after progress.
+    pub fn wait(&self, policy: AttemptPolicy) -> Option<Dur> {
+        let charged = match policy {
+            AttemptPolicy::Seed => self.count,
+            AttemptPolicy::Progress => self.stalled,
+        };
+        (charged > 0).then(|| doubling(charged))
     }
 
     /// Returns the pinned files that were changed, removed or added.
@@ -76,6 +137,16 @@ pub fn changed_pins(was: &[Pin], now: &[Pin]) -> Vec<String> {
     let differs = |path: &&String| was.get(*path) != now.get(*path);
     let all: BTreeSet<&String> = was.keys().chain(now.keys()).collect();
     all.into_iter().filter(differs).cloned().collect()
+}
+
+fn tree_hash(tree: &str) -> u64 {
+    hash::bytes(tree.as_bytes())
+}
+
+/// Returns the failing checks, each with a hash of its normalized output.
+fn failures(results: &[CheckResult]) -> BTreeMap<&str, u64> {
+    let output = |r: &CheckResult| check_output::digest(r.tail.as_deref().unwrap_or(""), r.truncated);
+    results.iter().filter(|r| r.rc != 0).map(|r| (r.cmd.as_str(), output(r))).collect()
 }
 
 fn doubling(n: u64) -> Dur {
@@ -180,9 +251,21 @@ mod tests {
 
     #[test]
     fn the_wait_before_the_second_attempt_is_two_seconds_and_never_more_than_a_minute() {
-        let waits: Vec<u64> =
-            (1..9).map(|count| Attempts { count, ..Attempts::default() }.wait().as_millis() / 1000).collect();
-        assert_eq!(waits, [2, 4, 8, 16, 32, 60, 60, 60]);
+        let secs = |wait: Option<Dur>| wait.map_or(0, Dur::as_millis) / 1000;
+        let seed = |count| Attempts { count, ..Attempts::default() }.wait(AttemptPolicy::Seed);
+        let progress =
+            |stalled| Attempts { count: 50, stalled, ..Attempts::default() }.wait(AttemptPolicy::Progress);
+        let waits = [0, 2, 4, 8, 16, 32, 60, 60, 60];
+        assert_eq!((0..9).map(|n| secs(seed(n))).collect::<Vec<_>>(), waits);
+        assert_eq!((0..9).map(|n| secs(progress(n))).collect::<Vec<_>>(), waits);
+    }
+
+    #[test]
+    fn the_number_of_remembered_trees_is_bounded() {
+        let mut attempts = Attempts::default();
+        (0..2 * MAX_TREES).for_each(|n| attempts.tree_seen(&n.to_string()));
+        assert_eq!(attempts.trees.len(), MAX_TREES);
+        assert!(attempts.is_new_tree("0") && !attempts.is_new_tree(&(2 * MAX_TREES - 1).to_string()));
     }
 
     #[test]

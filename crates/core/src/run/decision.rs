@@ -37,6 +37,8 @@ pub enum Decision {
         node: NodeIx,
         /// The iteration's number, from 1.
         iteration: Iteration,
+        /// Also hash the work tree.
+        tree: bool,
     },
     /// Write the log of the node's last attempt.
     KeepLog {

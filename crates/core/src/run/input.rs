@@ -109,6 +109,8 @@ pub enum Input {
         iteration: Iteration,
         /// The hashes, or why they cannot be computed.
         pins: Result<Vec<Pin>, String>,
+        /// The hash of the work tree, if it was requested and could be read in time.
+        tree: Option<String>,
     },
     /// Progress was observed on a channel.
     Observed {
@@ -148,7 +150,10 @@ pub enum Input {
     /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
     /// The local time zone's distance from UTC. Reported before the first step and whenever it changes.
-    ZoneSeen { utc_offset_s: i32 },
+    ZoneSeen {
+        /// The offset of local time from UTC, in seconds.
+        utc_offset_s: i32,
+    },
     /// The agent gave its final result, and no background work is in progress.
     ResultSeen {
         /// The job.

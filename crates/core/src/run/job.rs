@@ -101,6 +101,8 @@ pub enum Snapshot {
         files: u64,
         /// Files that are not in it.
         skipped: u64,
+        /// The hash of its git tree.
+        tree: Option<String>,
     },
     /// There is no work tree to take snapshots of; later attempts would fail too.
     NoWorkTree {

@@ -248,8 +248,8 @@ impl Run {
                     NodeInput::PromptAssembled(Prompt { bytes, sha256, input_digest }),
                 );
             }
-            Input::PinsHashed { node, iteration, pins } => {
-                self.pass_to_node(node, iteration, NodeInput::PinsHashed(pins));
+            Input::PinsHashed { node, iteration, pins, tree } => {
+                self.pass_to_node(node, iteration, NodeInput::PinsHashed { pins, tree });
             }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),

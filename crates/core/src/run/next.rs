@@ -6,8 +6,8 @@ use crate::record::event::{Cause, CheckResult, Event, Outcome, WaitEndedBy, Wait
 use crate::record::ids::NodeIx;
 use crate::run::ending::Ending;
 use crate::run::idle;
-use crate::settings::IdlePolicy;
-use crate::text::one_line;
+use crate::settings::{AttemptPolicy, IdlePolicy};
+use crate::text::{check_output, one_line};
 use crate::time::dur::Dur;
 
 /// The extra wait after a rate limit's reset time, because clocks differ.
@@ -81,15 +81,17 @@ impl Run {
     /// Returns the node's end if the checks have passed.
     pub(super) fn converged(&self, ix: NodeIx) -> Option<NodeEnd> {
         let attempts = &self.cx.view.node(ix).attempts;
+        let policy = self.cx.settings(ix).checks.attempts;
         attempts.converged.then(|| {
             let checks = attempts.last.len();
-            let outcome = if attempts.flaked() { Outcome::CleanWithFlake } else { Outcome::Clean };
+            let outcome = if attempts.flaked(policy) { Outcome::CleanWithFlake } else { Outcome::Clean };
             let tries = attempts.count.max(1);
             let s = if tries == 1 { "" } else { "s" };
-            NodeEnd::done(
-                "converged",
-                End::new(outcome, 0, format!("{checks} of {checks} checks pass after {tries} attempt{s}")),
-            )
+            let why = match policy {
+                AttemptPolicy::Seed => format!("{checks} of {checks} checks pass after {tries} attempt{s}"),
+                AttemptPolicy::Progress => format!("checks pass after {tries} iteration{s}"),
+            };
+            NodeEnd::done("converged", End::new(outcome, 0, why))
         })
     }
 
@@ -138,14 +140,10 @@ impl Run {
 
     fn end_by_count(&self, ix: NodeIx) -> Option<NodeEnd> {
         let (node, settings) = (self.cx.view.node(ix), self.cx.settings(ix));
-        let max = settings.max_iterations?;
         if settings.checks.any() {
-            return (node.attempts.count >= max).then(|| {
-                let failing = named_checks(node.attempts.failing());
-                let why = format!("{} of {max} attempts used, and {failing}", node.attempts.count);
-                NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, why))
-            });
+            return self.end_by_attempts(ix);
         }
+        let max = settings.max_iterations?;
         let counts = node.counts;
         (counts.iterations >= max).then(|| {
             let done = format!("{} of {max} iterations completed", counts.completed);
@@ -155,6 +153,27 @@ impl Run {
                 NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, done))
             }
         })
+    }
+
+    /// Returns the node's end if its attempts are used up: all of them, or those in a row without progress.
+    fn end_by_attempts(&self, ix: NodeIx) -> Option<NodeEnd> {
+        let (attempts, settings) = (&self.cx.view.node(ix).attempts, self.cx.settings(ix));
+        let used = settings.max_iterations.filter(|max| attempts.count >= *max);
+        let why = match (settings.checks.attempts, used) {
+            (AttemptPolicy::Seed, Some(max)) => {
+                format!("{} of {max} attempts used, and {}", attempts.count, named_checks(attempts.failing()))
+            }
+            (AttemptPolicy::Progress, Some(max)) => {
+                format!("{} of {max} iterations used; {}", attempts.count, still_failing(attempts.failing()))
+            }
+            (_, None) => {
+                let stalled = attempts.stalled;
+                settings.checks.max_stalled.filter(|max| stalled >= *max)?;
+                let s = if stalled == 1 { "" } else { "s" };
+                format!("{stalled} iteration{s} without progress; {}", still_failing(attempts.failing()))
+            }
+        };
+        Some(NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, why)))
     }
 
     /// Returns the end of a graph's node without checks once an iteration has completed.
@@ -212,8 +231,8 @@ impl Run {
         if node.recovery.due.is_some() {
             return None;
         }
-        if settings.checks.any() && node.attempts.count > 0 {
-            return Some((WaitWhy::Backoff, node.attempts.wait()));
+        if let Some(wait) = node.attempts.wait(settings.checks.attempts).filter(|_| settings.checks.any()) {
+            return Some((WaitWhy::Backoff, wait));
         }
         if *ending == Ending::Failed {
             return Some((WaitWhy::Error, node.failures.wait()));
@@ -325,7 +344,24 @@ impl Run {
 fn named_checks<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> String {
     let name = |r: &CheckResult| format!("`{}` exits {}", one_line(&r.cmd, MAX_CHECK_SHOWN), r.rc);
     let named: Vec<String> = failing.by_ref().take(MAX_NAMED_CHECKS).map(name).collect();
-    match failing.count() {
+    with_the_rest(&named, failing.count())
+}
+
+/// Names the first failing checks with the last line of their output, and counts the rest: `pytest still fails (4
+/// failed)`.
+fn still_failing<'a>(mut failing: impl Iterator<Item = &'a CheckResult>) -> String {
+    let name = |r: &CheckResult| {
+        let cmd = one_line(&r.cmd, MAX_CHECK_SHOWN);
+        let said = check_output::summary(r.tail.as_deref().unwrap_or(""));
+        let how = if r.timed_out { "timed out".to_owned() } else { format!("exit {}", r.rc) };
+        format!("{cmd} still fails ({})", if said.is_empty() { how } else { said })
+    };
+    let named: Vec<String> = failing.by_ref().take(MAX_NAMED_CHECKS).map(name).collect();
+    with_the_rest(&named, failing.count())
+}
+
+fn with_the_rest(named: &[String], more: usize) -> String {
+    match more {
         0 => named.join(", "),
         1 => format!("{}, and 1 more check fails", named.join(", ")),
         more => format!("{}, and {more} more checks fail", named.join(", ")),

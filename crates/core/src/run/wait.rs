@@ -144,7 +144,7 @@ impl Wait {
                 | NodeInput::Used(_)
                 | NodeInput::ResultSeen
                 | NodeInput::PromptAssembled(_)
-                | NodeInput::PinsHashed(_)
+                | NodeInput::PinsHashed { .. }
                 | NodeInput::Sent
                 | NodeInput::Unstarted { .. }
                 | NodeInput::KeeperSeen { .. }

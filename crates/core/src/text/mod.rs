@@ -2,6 +2,7 @@
 //! terminal, a page or the record. Only the raw files keep every byte.
 
 pub mod address;
+pub mod check_output;
 pub mod figures;
 pub mod fingerprint;
 pub mod redact;

@@ -243,7 +243,7 @@ fn worktree_result(capture: &Capture) -> Worktree {
 fn snapshot_result(capture: &Capture) -> Snapshot {
     match snapshot::Outcome::read(capture.text().as_bytes()) {
         snapshot::Outcome::Taken(t) => {
-            Snapshot::Taken { name: t.ref_name, files: t.files, skipped: t.skipped }
+            Snapshot::Taken { name: t.ref_name, files: t.files, skipped: t.skipped, tree: Some(t.tree) }
         }
         snapshot::Outcome::NoWorkTree { why } => Snapshot::NoWorkTree { why },
         snapshot::Outcome::Failed { why } => Snapshot::Failed { why },

@@ -97,6 +97,7 @@ impl Pinned {
             checks: Vec::new(),
             known: self.files.iter().map(|pin| pin.path.clone()).collect(),
             state_dirs: self.state_dirs.clone(),
+            tree: false,
         };
         Ok(changed_pins(&self.files, &pins::hash(&request, &pins::Limits::default())?))
     }

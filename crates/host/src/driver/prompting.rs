@@ -4,7 +4,7 @@ use super::HostShell;
 use crate::driver::inbox::Mail;
 use crate::fs::digest::Digester;
 use crate::fs::outputs;
-use crate::fs::pins;
+use crate::fs::pins::{self, Hashed};
 use crate::prompt::{Ask, Prompter};
 use crate::store::journal;
 use dogwatch_config::placeholders::CommandOutput;
@@ -107,7 +107,7 @@ impl HostShell<'_> {
 
     /// Hashes the files that the node's checks depend on. Another thread reads them and posts the result to the
     /// inbox.
-    pub(super) fn hash_pins(&self, run: &Run, node: NodeIx, iteration: Iteration) {
+    pub(super) fn hash_pins(&self, run: &Run, node: NodeIx, iteration: Iteration, tree: bool) {
         let policy = &run.plan().nodes[node.0].settings.checks;
         let known = run.view().node(node).attempts.pins.as_deref();
         let request = pins::Request {
@@ -118,10 +118,11 @@ impl HostShell<'_> {
             checks: if known.is_none() { policy.commands.clone() } else { Vec::new() },
             known: known.into_iter().flatten().map(|pin| pin.path.clone()).collect(),
             state_dirs: self.state_dirs(run, node),
+            tree,
         };
         let inbox = self.inbox.clone();
-        let post = move |pins| {
-            inbox.post(Mail::Input(Input::PinsHashed { node, iteration, pins }));
+        let post = move |Hashed { pins, tree }| {
+            inbox.post(Mail::Input(Input::PinsHashed { node, iteration, pins, tree }));
         };
         pins::hash_aside(request, post);
     }

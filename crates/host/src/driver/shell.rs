@@ -174,8 +174,8 @@ impl Shell for HostShell<'_> {
         self.prompts.forget_closed(view);
     }
 
-    fn hash_pins(&mut self, run: &Run, node: NodeIx, iteration: Iteration) -> Option<Input> {
-        HostShell::hash_pins(self, run, node, iteration);
+    fn hash_pins(&mut self, run: &Run, node: NodeIx, iteration: Iteration, tree: bool) -> Option<Input> {
+        HostShell::hash_pins(self, run, node, iteration, tree);
         None
     }
 

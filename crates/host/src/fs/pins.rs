@@ -20,6 +20,7 @@ use globset::{GlobBuilder, GlobSet, GlobSetBuilder};
 use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
+use crate::fs::digest::work_tree_digest;
 use crate::store::journal::hex;
 
 /// The most files that can be pinned for a node.
@@ -32,6 +33,8 @@ pub const MAX_PINNED_BYTES: u64 = 1024 * 1024 * 1024;
 pub const MAX_PIN_NAMES: usize = 1024 * 1024;
 /// How long hashing may take.
 pub const PIN_BOUND: Duration = Duration::from_secs(30);
+/// How long the digest of the work tree may take. A state that is not known in time counts as new.
+pub const TREE_BOUND: Duration = Duration::from_secs(2);
 
 /// How long hashing may take on the calling thread, if no other thread can be started.
 pub const INLINE_BOUND: Duration = Duration::from_secs(2);
@@ -52,6 +55,24 @@ pub struct Request {
     pub known: Vec<String>,
     /// dogwatch's own directories, where nothing is pinned.
     pub state_dirs: Vec<PathBuf>,
+    /// Also digest the work tree, to recognize progress where there are no snapshots.
+    pub tree: bool,
+}
+
+/// The hashes of the pinned files, and the digest of the work tree if it was requested and is known.
+#[derive(Debug)]
+pub struct Hashed {
+    /// The hashes, or why they cannot be computed.
+    pub pins: Result<Vec<Pin>, String>,
+    /// The digest of the work tree.
+    pub tree: Option<String>,
+}
+
+impl Hashed {
+    fn of(request: &Request, limits: &Limits) -> Hashed {
+        let digest = || work_tree_digest(&request.work_dir, &request.state_dirs, TREE_BOUND).ok();
+        Hashed { pins: hash(request, limits), tree: request.tree.then(digest).flatten() }
+    }
 }
 
 /// Hashes the files on another thread and passes the result to `reply`. `reply` is always called, and in bounded
@@ -59,7 +80,7 @@ pub struct Request {
 ///
 /// If the system has no room for a thread, this thread hashes, for a shorter time: a passing shortage must not fail
 /// the node.
-pub fn hash_aside(request: Request, reply: impl FnOnce(Result<Vec<Pin>, String>) + Send + 'static) {
+pub fn hash_aside(request: Request, reply: impl FnOnce(Hashed) + Send + 'static) {
     let start = |work: Box<dyn FnOnce() + Send>| std::thread::Builder::new().name("pins".into()).spawn(work);
     let (request, reply) = (Arc::new(request), Arc::new(Mutex::new(Some(reply))));
     let (theirs, answer_to) = (Arc::clone(&request), Arc::clone(&reply));
@@ -68,25 +89,26 @@ pub fn hash_aside(request: Request, reply: impl FnOnce(Result<Vec<Pin>, String>)
         let asked = Arc::clone(&theirs);
         let work = move || {
             // The receiver is gone if hashing took too long.
-            let _ = done.send(hash(&asked, &Limits::default()));
+            let _ = done.send(Hashed::of(&asked, &Limits::default()));
         };
-        let pins = match start(Box::new(work)) {
-            Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| Err(took_too_long(PIN_BOUND))),
-            Err(_) => hash(&theirs, &Limits::default()),
+        let late = || Hashed { pins: Err(took_too_long(PIN_BOUND)), tree: None };
+        let hashed = match start(Box::new(work)) {
+            Ok(_) => answer.recv_timeout(2 * PIN_BOUND).unwrap_or_else(|_| late()),
+            Err(_) => Hashed::of(&theirs, &Limits::default()),
         };
-        answer_once(&answer_to, pins);
+        answer_once(&answer_to, hashed);
     };
     if start(Box::new(waiting)).is_err() {
-        answer_once(&reply, hash(&request, &Limits { time: INLINE_BOUND, ..Limits::default() }));
+        answer_once(&reply, Hashed::of(&request, &Limits { time: INLINE_BOUND, ..Limits::default() }));
     }
 }
 
 /// Calls `reply` unless it was called before.
-fn answer_once(reply: &Mutex<Option<impl FnOnce(Result<Vec<Pin>, String>)>>, pins: Result<Vec<Pin>, String>) {
+fn answer_once(reply: &Mutex<Option<impl FnOnce(Hashed)>>, hashed: Hashed) {
     // Ignore poisoning: nothing panics while it holds the lock.
     let reply = reply.lock().unwrap_or_else(PoisonError::into_inner).take();
     if let Some(reply) = reply {
-        reply(pins);
+        reply(hashed);
     }
 }
 

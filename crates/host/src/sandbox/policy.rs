@@ -2,6 +2,7 @@
 
 use super::enter::{ARGUMENT, POLICY_VAR};
 use crate::driver::mcp_setup::ARTIFACTS;
+use crate::process::keeper::EnvChange;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
@@ -172,10 +173,7 @@ pub fn inner(argv: &[String]) -> &[String] {
 }
 
 /// Returns the command line and the environment that start a command in the sandbox.
-pub fn wrap(
-    policy: &Policy,
-    argv: Vec<String>,
-) -> std::io::Result<(Vec<String>, Vec<(Vec<u8>, Option<Vec<u8>>)>)> {
+pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
     let exe = std::env::current_exe()?.to_string_lossy().into_owned();
     for dir in &policy.make {
         crate::store::home::make_private(dir)?;

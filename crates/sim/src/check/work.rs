@@ -110,6 +110,9 @@ fn attempts_stay_within_their_number(live: &View, plan: &Plan) {
         if let (true, Some(max)) = (plan.settings.checks.any(), plan.settings.max_iterations) {
             assert!(node.attempts.count <= max, "{} of {max} attempts", node.attempts.count);
         }
+        if let (true, Some(max)) = (plan.settings.checks.any(), plan.settings.checks.max_stalled) {
+            assert!(node.attempts.stalled <= max, "{} of {max} without progress", node.attempts.stalled);
+        }
     }
 }
 

@@ -8,6 +8,7 @@ mod timeline;
 mod transcript;
 
 use crate::error::CliError;
+use crate::runs::{Which, note};
 use dogwatch_config::nearest;
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
@@ -17,11 +18,11 @@ use policy::Chosen;
 use read::Lines;
 use serde_json::json;
 use source::Source;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Show what the watchdog would have done with a recording
 ///
-/// FILE is the journal of a run (events.jsonl, or its directory), a timeline, a transcript of Claude Code
+/// FILE is a run (its id, or the end of one), its journal (events.jsonl, or its directory), a timeline, a transcript of Claude Code
 /// (~/.claude/projects/*/*.jsonl) or a rollout of Codex (~/.codex/sessions/**/rollout-*.jsonl). A timeline is JSON
 /// lines in order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. Each user turn of a
 /// transcript is replayed alone. A line is printed whenever the verdict changes, then a summary. See docs/guide/replay.md.
@@ -29,7 +30,7 @@ use std::path::PathBuf;
 /// A journal is evaluated under its own policy unless a flag changes it.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Journal of a run, a timeline, or a transcript of an agent
+    /// Run, journal of a run, timeline, or transcript of an agent
     file: PathBuf,
     /// Agent that printed the lines of a timeline: claude, codex, opencode, gemini or plain
     #[arg(long, value_name = "NAME")]
@@ -52,7 +53,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let agent = args.agent.as_deref().map(reader).transpose()?;
     let chosen = Chosen::of(args.policy.as_deref(), args.profile.as_deref(), &args.set)?;
-    let path = if args.file.is_dir() { args.file.join(journal::FILE) } else { args.file.clone() };
+    let path = located(&args.file)?;
     let source = Source::of(&path)?;
     let mut lines = Lines::open(&path)?;
     let policy = |agent| chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
@@ -79,6 +80,25 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(text.as_bytes())
 }
 
+/// Returns the file to replay. A name that is no file selects a run by its id or its end.
+fn located(file: &Path) -> Result<PathBuf, CliError> {
+    if file.is_dir() {
+        return Ok(file.join(journal::FILE));
+    }
+    match file.to_str() {
+        Some(name) if !file.exists() && !name.contains('/') => {
+            let found = Which::new(Some(name.to_owned()), None).find();
+            found.map(|run| run.dir.join(journal::FILE)).map_err(|_| {
+                CliError::with_help(
+                    format!("no file and no run `{name}`"),
+                    "`dogwatch ps --all` lists the runs on this machine",
+                )
+            })
+        }
+        _ => Ok(file.to_owned()),
+    }
+}
+
 /// Returns the reader with this name, or an error that suggests the nearest one.
 fn reader(name: &str) -> Result<ReaderName, CliError> {
     let known = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == name);
@@ -101,21 +121,17 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliE
         match serde_json::from_slice::<Recorded>(lines.current()) {
             Ok(recorded) => replay.take(&recorded),
             // The supervisor died while it wrote this line.
-            Err(_) if !lines.is_whole() => eprintln_note(&lines.located("skipped a torn last line")),
+            Err(_) if !lines.is_whole() => note(&lines.located("skipped a torn last line")),
             Err(error) => return Err(lines.invalid(&format!("not an event: {error}"), None)),
         }
     }
     let replayed = replay.finish();
-    for difference in replayed.iter().flat_map(|session| &session.differing) {
-        eprintln_note(difference);
+    let mut differing = replayed.iter().flat_map(|session| &session.differing).peekable();
+    if chosen.is_own() && differing.peek().is_none() {
+        note("the replayed verdicts are those of the record");
     }
+    differing.for_each(|difference| note(difference));
     Ok(replayed)
-}
-
-/// Prints a note to stderr. A closed stderr is ignored.
-fn eprintln_note(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "note: {}", dogwatch_core::text::printable(text));
 }
 
 /// Formats verdicts and summaries as JSON lines.

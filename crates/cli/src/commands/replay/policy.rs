@@ -29,7 +29,7 @@ impl Chosen {
             load(&Sources {
                 loop_file: Source {
                     name: "replay",
-                    text: &format!("---\nagent: unused\nreader: {reader}\n---\n"),
+                    text: &format!("---\nagent: unused\nreader: {reader}\n---\nunused\n"),
                 },
                 user: None,
                 project: text.as_ref().map(|text| Source { name: &name, text }),

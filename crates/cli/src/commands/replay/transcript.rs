@@ -79,10 +79,10 @@ pub fn replay(mut lines: Lines, format: Format, policy: &WatchPolicy) -> Result<
     }
     done.extend(open.take().map(|turn| turn.finish(transcript.outcome(false))));
     if done.is_empty() {
-        super::eprintln_note("the transcript has no user turn");
+        crate::runs::note("the transcript has no user turn");
     }
     if !unknown.is_empty() {
-        super::eprintln_note(&skipped(&unknown));
+        crate::runs::note(&skipped(&unknown));
     }
     Ok(done)
 }

@@ -166,6 +166,13 @@ pub struct NodeAttempt {
     /// converged counts anyway. Absent if false.
     #[serde(skip_serializing_if = "is_false", default)]
     pub uncounted: bool,
+    /// Whether the attempt made progress: the work tree reached a state that is new in this run, and the failing checks
+    /// or their output changed. Such an attempt is not charged. Absent if false.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub progress: bool,
+    /// The hash of the work tree that the checks judged. Absent if it is unknown or not needed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tree: Option<String>,
     /// The result of each check.
     pub results: Vec<CheckResult>,
 }

@@ -271,7 +271,7 @@ impl RunSummary {
                 self.row(at, event);
             }
             Event::SessionEnded(s) => self.session_over(s),
-            Event::SnapshotTaken { node, iteration, name, files, skipped } => self.snapshots.push(Kept {
+            Event::SnapshotTaken { node, iteration, name, files, skipped, .. } => self.snapshots.push(Kept {
                 at,
                 node: node.clone(),
                 iteration: *iteration,

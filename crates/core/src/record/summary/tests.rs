@@ -1,3 +1,5 @@
+#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
+
 use super::*;
 use crate::time::dur::Dur;
 
@@ -170,6 +172,8 @@ fn attempt(iteration: u64, codes: &[i32]) -> Event {
         converged: codes.iter().all(|rc| *rc == 0),
         backoff_s: None,
         uncounted: false,
+        progress: false,
+        tree: None,
         results: codes.iter().map(result).collect(),
     })
 }

@@ -13,6 +13,7 @@ use crate::run::attempts::{Attempts, Recoveries, Stopped};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
+use crate::settings::AttemptPolicy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::watch::health::Health;
@@ -39,6 +40,7 @@ impl NodeView {
             refusals: 0,
             learned: None,
             attempts: Attempts::default(),
+            attempt_policy: AttemptPolicy::Seed,
             recovery: Recoveries::default(),
             work: NodeWork::default(),
         }

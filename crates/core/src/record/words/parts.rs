@@ -385,7 +385,19 @@ pub(super) fn run_ended(end: &RunEnded, style: Style) -> String {
     let unverified = matches!(end.outcome, Outcome::Clean | Outcome::CleanWithFlake) && !end.verified;
     let verified = if unverified { " (no checks, so not verified)" } else { "" };
     match style {
-        Style::Line => format!("{}: {}{verified}", end.outcome, end.reason),
+        Style::Line => {
+            let is = |outcome| end.outcome == outcome;
+            let word = if is(Outcome::Clean) && end.verified {
+                "done"
+            } else if is(Outcome::CleanWithFlake) && end.verified {
+                "done, with a flaky check"
+            } else if is(Outcome::Catastrophic) {
+                "not done"
+            } else {
+                end.outcome.as_str()
+            };
+            format!("{word}: {}{verified}", end.reason)
+        }
         Style::Full => {
             format!("run ended: {}: {}{verified}; exit code {}", end.outcome, end.reason, end.exit_code)
         }

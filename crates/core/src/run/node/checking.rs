@@ -3,12 +3,13 @@
 
 use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
-use super::{Closing, Node, Phase, Turn, clear_job_timers};
+use super::{Closing, JudgedTree, Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
+use crate::run::attempts::UNCHARGED_NOTICE;
 use crate::run::decision::Decision;
 use crate::run::ending::Ending;
 use crate::run::job::{Exit, Job, JobKind, JobReport, OutputTail};
-use crate::settings::Tampered;
+use crate::settings::{AttemptPolicy, Tampered};
 use crate::time::dur::Dur;
 
 /// The exit code of a check that could not be started, as in a shell.
@@ -45,9 +46,13 @@ impl Node {
         cx.record(Event::ChecksStarted { node: cx.name(self.ix), iteration: self.iteration });
         let pinned = cx.view.node(self.ix).attempts.pins.as_ref().is_some_and(|pins| !pins.is_empty());
         let closing = Box::new(closing);
-        if pinned || !cx.settings(self.ix).checks.pin.is_empty() {
+        let checks = &cx.settings(self.ix).checks;
+        let tree = checks.attempts == AttemptPolicy::Progress
+            && !cx.plan.snapshots
+            && matches!(self.judged, JudgedTree::Unknown);
+        if pinned || tree || !checks.pin.is_empty() {
             self.phase = Phase::Pinning(Some(closing));
-            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration });
+            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration, tree });
         } else {
             self.start_check(cx, closing, Vec::new());
         }
@@ -55,11 +60,19 @@ impl Node {
     }
 
     /// Handles the hashes of the pinned files, before the first iteration or before the checks.
-    pub(super) fn pinned(&mut self, cx: &mut Cx, pins: Result<Vec<Pin>, String>) -> Turn {
+    pub(super) fn pinned(
+        &mut self,
+        cx: &mut Cx,
+        pins: Result<Vec<Pin>, String>,
+        tree: Option<String>,
+    ) -> Turn {
         let Phase::Pinning(closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
         };
-        let Some(closing) = closing else { return self.pinned_first(cx, pins) };
+        let Some(closing) = closing else { return self.pinned_first(cx, pins, tree) };
+        if let Some(tree) = tree {
+            self.judged = JudgedTree::Known(tree);
+        }
         if self.ending.is_some() {
             return self.close(cx, *closing);
         }
@@ -149,19 +162,50 @@ impl Node {
 
     fn attempt_over(&mut self, cx: &mut Cx, closing: Closing, results: Vec<CheckResult>) -> Turn {
         let converged = results.iter().all(|r| r.rc == 0);
-        let view = cx.view.node(self.ix);
-        let backoff_s = view.attempts.backoff.filter(|_| view.attempts.count > 0);
+        let attempts = &cx.view.node(self.ix).attempts;
+        let backoff_s = attempts.backoff.filter(|_| attempts.count > 0);
+        let uncounted = !converged && !self.is_attempt(cx, &closing.judged.ending);
+        let judges_progress = cx.settings(self.ix).checks.attempts == AttemptPolicy::Progress;
+        let new_tree = match &self.judged {
+            JudgedTree::Untouched => false,
+            JudgedTree::Unknown => true,
+            JudgedTree::Known(tree) => attempts.is_new_tree(tree),
+        };
+        let progress =
+            judges_progress && !converged && !uncounted && new_tree && attempts.fails_differently(&results);
+        let tree = match std::mem::replace(&mut self.judged, JudgedTree::Untouched) {
+            JudgedTree::Known(tree) if judges_progress => Some(tree),
+            JudgedTree::Known(_) | JudgedTree::Unknown | JudgedTree::Untouched => None,
+        };
         cx.record(Event::NodeAttempt(NodeAttempt {
             node: cx.name(self.ix),
             iteration: self.iteration,
             duration_s: cx.now.awake.since(self.began),
             converged,
             backoff_s,
-            uncounted: !converged && !self.is_attempt(cx, &closing.judged.ending),
+            uncounted,
+            progress,
+            tree,
             results,
         }));
+        if progress {
+            self.notice_long_progress(cx);
+        }
         cx.out.push(Decision::KeepLog { node: self.ix, iteration: self.iteration });
         self.close(cx, closing)
+    }
+
+    /// Reminds the user of a loop that keeps making progress: no limit on attempts ends it.
+    fn notice_long_progress(&self, cx: &mut Cx) {
+        let uncharged = cx.view.node(self.ix).attempts.uncharged;
+        if uncharged.is_multiple_of(UNCHARGED_NOTICE) {
+            let name = cx.name(self.ix);
+            let message = format!(
+                "node {name}: {uncharged} iterations made progress and were not charged; `budget` or \
+                 `max_iterations` limits them"
+            );
+            cx.record(Event::Notice { kind: "uncharged_iterations".to_owned(), message });
+        }
     }
 
     /// Returns whether the ending counts as an attempt. An idle answer does not, unless the node has no `idle` block.

@@ -4,7 +4,7 @@
 use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
 use super::super::watching::asking_over;
-use super::{Closing, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
+use super::{Closing, JudgedTree, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
 use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::ending::{Ending, Facts, judge};
@@ -87,6 +87,7 @@ impl Node {
         }
         let print = failed.then(|| fingerprint(&judged.because));
         let closing = Closing { judged, fingerprint: print };
+        self.judged = JudgedTree::Unknown;
         if !cx.plan.snapshots {
             return self.verify(cx, closing);
         }
@@ -139,8 +140,11 @@ impl Node {
         let (node, iteration) = (cx.name(self.ix), tree.job.iteration);
         let unfinished = || format!("ended after {}", tree.lasted(cx));
         match snapshot.unwrap_or_else(|| Snapshot::Failed { why: unfinished() }) {
-            Snapshot::Taken { name, files, skipped } => {
-                cx.record(Event::SnapshotTaken { node, iteration, name, files, skipped });
+            Snapshot::Taken { name, files, skipped, tree } => {
+                if let Some(tree) = &tree {
+                    self.judged = JudgedTree::Known(tree.clone());
+                }
+                cx.record(Event::SnapshotTaken { node, iteration, name, files, skipped, tree });
             }
             Snapshot::NoWorkTree { why } => {
                 cx.plan.snapshots = false;

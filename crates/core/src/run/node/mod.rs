@@ -49,6 +49,18 @@ pub(super) struct Node {
     first_kept: bool,
     /// The cause of the iteration that is being prepared.
     prepares: Cause,
+    /// The work tree after this iteration's session.
+    judged: JudgedTree,
+}
+
+/// The work tree that the checks judge.
+enum JudgedTree {
+    /// No session has worked in this iteration.
+    Untouched,
+    /// A session has worked. The state of the tree is unknown and may be new.
+    Unknown,
+    /// The hash of the tree after the session.
+    Known(String),
 }
 
 enum Phase {
@@ -120,7 +132,7 @@ pub(super) enum NodeInput {
     PipesClosed,
     Ended(Box<JobReport>),
     PromptAssembled(Prompt),
-    PinsHashed(Result<Vec<Pin>, String>),
+    PinsHashed { pins: Result<Vec<Pin>, String>, tree: Option<String> },
     Due(Timer),
 }
 
@@ -145,6 +157,7 @@ impl Node {
             resumes: None,
             first_kept: false,
             prepares: Cause::First,
+            judged: JudgedTree::Untouched,
         }
     }
 
@@ -223,6 +236,7 @@ impl Node {
         self.iteration = cx.view.node(self.ix).iteration.next();
         self.began = cx.now.awake;
         self.ending = None;
+        self.judged = JudgedTree::Untouched;
         cx.record(Event::IterationStarted { node: cx.name(self.ix), iteration: self.iteration, cause });
         self.next_prep_job(cx, 0);
     }
@@ -346,7 +360,7 @@ impl Node {
                 self.arranged(cx, Some(Worktree::Failed { why: error }))
             }
             (Phase::Arranging(_), NodeInput::Ended(report)) => self.arranged(cx, report.worktree),
-            (Phase::Pinning(_), NodeInput::PinsHashed(pins)) => self.pinned(cx, pins),
+            (Phase::Pinning(_), NodeInput::PinsHashed { pins, tree }) => self.pinned(cx, pins, tree),
             (Phase::Checking(_), NodeInput::Refused { error }) => self.check_refused(cx, error),
             (Phase::Checking(_), NodeInput::Ended(report)) => self.check_over(cx, *report),
             (Phase::Prompting, NodeInput::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),

@@ -7,7 +7,7 @@ use super::{Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{Cause, Event, Pin};
 use crate::run::decision::{Decision, Diagnosis, PromptContext};
 use crate::run::job::{Job, JobKind, Worktree};
-use crate::settings::CheckPolicy;
+use crate::settings::{AttemptPolicy, CheckPolicy};
 
 impl Node {
     /// Returns whether the directory for the node's sessions exists.
@@ -26,7 +26,8 @@ impl Node {
             self.phase = Phase::Arranging(JobTree::start(cx, job));
         } else if settings.checks.any() && view.attempts.pins.is_none() {
             self.phase = Phase::Pinning(None);
-            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration });
+            let tree = settings.checks.attempts == AttemptPolicy::Progress && !cx.plan.snapshots;
+            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration, tree });
         } else if cx.plan.snapshots && !self.first_kept && self.iteration.0 == 0 {
             self.first_kept = true;
             self.keep_first(cx);
@@ -62,10 +63,15 @@ impl Node {
 
     /// Records the initial hashes of the pinned files. If a file cannot be read, a later change could not be detected,
     /// so the node does not start.
-    pub(super) fn pinned_first(&mut self, cx: &mut Cx, pins: Result<Vec<Pin>, String>) -> Turn {
+    pub(super) fn pinned_first(
+        &mut self,
+        cx: &mut Cx,
+        pins: Result<Vec<Pin>, String>,
+        tree: Option<String>,
+    ) -> Turn {
         match pins {
             Ok(files) => {
-                cx.record(Event::ChecksPinned { node: cx.name(self.ix), files });
+                cx.record(Event::ChecksPinned { node: cx.name(self.ix), files, tree });
                 self.prepare(cx, self.prepares)
             }
             Err(_) if self.ending.is_some() => self.ended_unprepared(),

@@ -49,7 +49,7 @@ impl Session<'_> {
             | NodeInput::PipesClosed
             | NodeInput::Ended(_)
             | NodeInput::PromptAssembled(_)
-            | NodeInput::PinsHashed(_) => {}
+            | NodeInput::PinsHashed { .. } => {}
         }
     }
 

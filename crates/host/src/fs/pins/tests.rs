@@ -19,6 +19,7 @@ fn request(dir: &Path, globs: &[&str], checks: &[&str]) -> Request {
         checks: owned(checks),
         known: Vec::new(),
         state_dirs,
+        tree: false,
     }
 }
 
@@ -144,7 +145,10 @@ fn every_bound_holds_at_its_limit_and_is_named() {
 fn the_answer_comes_from_another_thread() {
     let dir = tree(&[("a", "1")]);
     let (sender, receiver) = mpsc::channel();
-    let request = request(dir.path(), &["a"], &[]);
-    hash_aside(request, move |pins| sender.send(pins).expect("the test waits"));
-    assert_eq!(receiver.recv().expect("an answer").expect("hashes").len(), 1);
+    for tree in [false, true] {
+        let (request, sender) = (Request { tree, ..request(dir.path(), &["a"], &[]) }, sender.clone());
+        hash_aside(request, move |hashed| sender.send(hashed).expect("the test waits"));
+        let Hashed { pins, tree: digest } = receiver.recv().expect("an answer");
+        assert_eq!((pins.expect("hashes").len(), digest.is_some()), (1, tree));
+    }
 }

@@ -262,6 +262,11 @@ impl Prepared {
         (written, self.steps.len() - written)
     }
 
+    /// Returns the files that would change, and whether each would be removed.
+    pub fn paths(&self) -> impl Iterator<Item = (&[u8], bool)> {
+        self.steps.iter().map(|step| (step.path.as_slice(), step.to.is_none()))
+    }
+
     /// Cancels the undo and removes the saved state.
     pub fn give_up(self) -> Result<(), String> {
         super::forget(&self.undo.work_dir, &[self.kept.ref_name]).map(drop)
