@@ -233,7 +233,7 @@ fn decayed(mut value: u64, steps: u64) -> u64 {
     }
     for _ in 0..steps {
         // The product of the whole number would not fit.
-        value = (value >> 16) * DECAY + ((value & 0xffff) * DECAY >> 16);
+        value = (value >> 16) * DECAY + (((value & 0xffff) * DECAY) >> 16);
     }
     value
 }

@@ -81,7 +81,18 @@ impl JobTree {
             NodeInput::Due(Timer::StartRetry(_)) => {
                 return self.start_again(cx).map(|error| NodeInput::Refused { error });
             }
-            other => return Some(other),
+            other @ (NodeInput::Started { .. }
+            | NodeInput::Refused { .. }
+            | NodeInput::Observed(_)
+            | NodeInput::Noted(_)
+            | NodeInput::HealthIssueFound(_)
+            | NodeInput::Reported(_)
+            | NodeInput::Used(_)
+            | NodeInput::ResultSeen
+            | NodeInput::Ended(_)
+            | NodeInput::PromptAssembled(_)
+            | NodeInput::PinsHashed { .. }
+            | NodeInput::Due(_)) => return Some(other),
         };
         self.carry_out(cx, order);
         None
