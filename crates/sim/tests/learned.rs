@@ -41,7 +41,7 @@ fn learning(change: impl FnOnce(&mut dogwatch_core::settings::Settings)) -> Plan
 fn arrives(slot: u64) -> bool {
     let local = EPOCH as u64 + slot * 300_000 + OFFSET_S as u64 * 1000;
     let (day, hour) = ((local / DAY + 3) % 7, local / 3_600_000 % 24);
-    day < 5 && (9..17).contains(&hour) && slot % 7 == 0
+    day < 5 && (9..17).contains(&hour) && slot.is_multiple_of(7)
 }
 
 /// Work that arrives over time and is taken by looks.

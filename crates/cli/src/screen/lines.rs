@@ -56,6 +56,7 @@ impl Formatter {
     }
 
     /// Returns the lines for an event. In a graph, each line starts with the name of its node.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<ScreenLine> {
         let event = &recorded.event;
         match event {
@@ -155,6 +156,7 @@ fn normally(show: Show, tone: Tone, text: String) -> Vec<ScreenLine> {
 
 impl Pieces {
     /// Returns the lines of an event. Adds to its sentence what earlier events of the iteration said.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn format(&mut self, event: &Event, show: Show) -> Vec<ScreenLine> {
         if event.ending().is_some() {
             return self.over(event, show);

@@ -150,6 +150,7 @@ const MAX_CALLS: usize = 256;
 
 impl Lanes {
     /// Adds a recorded event to the lanes.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.at.0.max(self.last);
         self.first.get_or_insert(at);
@@ -230,6 +231,7 @@ impl Lanes {
 
     /// Adds a fact. The start and end of a tool are progress on stdout, and on `mcp_tool` if it is an MCP tool. A
     /// heartbeat is not progress.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn fact(&mut self, at: i64, fact: &Fact) {
         match fact {
             fact if fact.is_heartbeat() => {}
@@ -298,6 +300,7 @@ fn session(kind: EndingKind) -> Session {
     }
 }
 
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
 fn mark_of(event: &Event) -> Option<Mark> {
     Some(match event {
         Event::HardStop { .. } => Mark::HardStop,

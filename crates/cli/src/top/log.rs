@@ -41,6 +41,7 @@ pub struct Log {
 
 impl Log {
     /// Adds a recorded event to the list.
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn apply(&mut self, recorded: &Recorded) {
         if let Event::RunStarted(started) = &recorded.event {
             self.graph = started.nodes.len() > 1;

@@ -85,6 +85,7 @@ fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Resul
 }
 
 impl Follower<'_> {
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn event(&mut self, recorded: &Recorded) -> Result<(), Stop> {
         match &recorded.event {
             Event::IterationStarted { node, iteration, .. } => {

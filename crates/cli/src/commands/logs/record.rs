@@ -52,6 +52,7 @@ impl Look {
         Source::new(dir, stderr, reader, work_dir)
     }
 
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn take(&mut self, wanted: Option<u64>, event: Recorded) {
         match event.event {
             Event::RunStarted(started) => self.started = Some(started),
