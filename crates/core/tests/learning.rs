@@ -303,7 +303,8 @@ fn a_wait_ends_at_the_predicted_burst_instead_of_within_it() {
         assert!((9.0..9.1).contains(&next), "a wait from {from} ends at {next}");
     }
     let expected = state.expected_at(Wall(at(2.0)), 0).expect("a time");
-    assert!((at(8.5)..at(10.0)).contains(&expected.0), "{expected}");
+    // The estimate leaves a small rate to the night, so the middle of the distribution is before the first burst.
+    assert!((at(7.0)..at(9.5)).contains(&expected.0), "{expected}");
 }
 
 #[test]

@@ -37,8 +37,8 @@ fn assert_holds(found: &Value, expected: &Value, at: &str) {
 const JOURNALS: [&str; 4] = ["v1", "v1-checks", "v1-idle", "v1-recovery"];
 
 /// The events that no golden journal has yet.
-const NOT_RECORDED: [&str; 5] =
-    ["needs_human", "needs_human_ended", "agent_drifted", "agent_reported", "partial_kept"];
+const NOT_RECORDED: [&str; 6] =
+    ["needs_human", "needs_human_ended", "agent_drifted", "agent_reported", "partial_kept", "idle_learned"];
 
 // promise: 7
 #[test]

@@ -177,10 +177,13 @@ mod tests {
             Duration::from_micros(answer.expect("it answers"))
         };
         let send = |signal| rustix::process::kill_process(pid, signal).expect("it lives");
+        // The kernel writes the remaining time of the sleeping thread before that thread stops, so all must have stopped.
         let stopped = || {
-            let stat =
-                std::fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())).expect("it lives");
-            stat.contains(") T ")
+            let threads =
+                std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
+            threads
+                .map(|thread| thread.expect("it lives").path().join("stat"))
+                .all(|stat| std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") T ")))
         };
         assert_eq!(ask(), Duration::ZERO, "it was never stopped");
         for _ in 0..6 {
