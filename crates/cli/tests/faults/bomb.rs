@@ -26,7 +26,8 @@ fn a_fork_bomb_under_a_process_limit_is_ended_completely() {
     let project = Project::new();
     let binary = project.outside("dogwatch");
     std::fs::copy(env!("CARGO_BIN_EXE_dogwatch"), &binary).expect("copies");
-    project.file("bomb", "b() { b | b & }\nb\nb\nexec sleep 600\n");
+    // A shell that cannot fork exits. The agent itself forks once, before the others use up the limit.
+    project.file("bomb", "sh -c 'b() { b | b & }; b; b'\nexec sleep 600\n");
     project.ralph(
         "agent: sh bomb\nwatchdog: {session: 3s, idle: off, grace: 200ms, leak: 300ms}\nrecovery: {budget: 0}",
         "Go on.",
