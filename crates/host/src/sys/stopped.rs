@@ -177,13 +177,16 @@ mod tests {
             Duration::from_micros(answer.expect("it answers"))
         };
         let send = |signal| rustix::process::kill_process(pid, signal).expect("it lives");
-        // The kernel writes the remaining time of the sleeping thread before that thread stops, so all must have stopped.
-        let stopped = || {
-            let threads =
-                std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
-            threads
-                .map(|thread| thread.expect("it lives").path().join("stat"))
-                .all(|stat| std::fs::read_to_string(stat).is_ok_and(|stat| stat.contains(") T ")))
+        let threads = || {
+            let tasks = std::fs::read_dir(format!("/proc/{}/task", pid.as_raw_nonzero())).expect("it lives");
+            let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+            stats.collect::<Vec<_>>()
+        };
+        let wait_until = |condition: &dyn Fn(&[String]) -> bool| {
+            let until = Instant::now() + Duration::from_secs(10);
+            while !condition(&threads()) && Instant::now() < until {
+                std::thread::yield_now();
+            }
         };
         assert_eq!(ask(), Duration::ZERO, "it was never stopped");
         for _ in 0..6 {
@@ -192,12 +195,11 @@ mod tests {
         assert_eq!(ask(), Duration::ZERO, "SIGCONT alone is not a stop");
         let mut last = Duration::ZERO;
         for _ in 0..3 {
+            // A stop interrupts the sleep only once the thread sleeps again, and is written before that thread stops.
+            wait_until(&|stats| stats.iter().any(|stat| stat.contains("(stop-clock) S ")));
             let before = awake();
             send(rustix::process::Signal::STOP);
-            let until = Instant::now() + Duration::from_secs(10);
-            while !stopped() && Instant::now() < until {
-                std::thread::yield_now();
-            }
+            wait_until(&|stats| stats.iter().all(|stat| stat.contains(") T ")));
             let after = awake();
             std::thread::sleep(Duration::from_millis(100));
             send(rustix::process::Signal::CONT);
