@@ -519,21 +519,17 @@ impl Exec {
     }
 
     fn began(&mut self, pid: u32) {
-        self.started = clock::awake();
+        // The record dates the start at the moment from which the limits count.
+        let now = clock::now();
+        self.started = now.awake;
         self.main = Some(pid);
         self.life.started();
         self.workspace.iter().for_each(PathWaker::let_go);
         self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = redact::argv(&words);
-        self.add(Event::SessionStarted {
-            node: node(),
-            iteration: iteration(),
-            pid,
-            argv,
-            agent: 0,
-            resumes: None,
-        });
+        let (node, iteration) = (node(), iteration());
+        self.record.add(now, Event::SessionStarted { node, iteration, pid, argv, agent: 0, resumes: None });
         self.listen();
     }
 
