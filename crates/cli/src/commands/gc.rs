@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 struct Cleanup {
     #[serde(flatten)]
     listed: Listed,
-    /// What was removed; null if nothing was to be removed.
+    /// The result of the removal, or null if nothing was removed.
     done: Option<carry_out::Done>,
 }
 

@@ -281,7 +281,7 @@ fn any_process_killed_at_a_fork_leaves_nothing_and_a_true_record() {
 #[test]
 fn any_process_killed_at_an_exec_leaves_nothing_and_a_true_record() {
     anywhere(AGENT, &[1]);
-    // Without a sample: the keepers too, each of which is retried for half a minute.
+    // The full run includes the keepers. dogwatch retries each of them for half a minute.
     if full() {
         anywhere(Fault::of_any(EXEC, "signal=KILL"), &[]);
     }

@@ -13,7 +13,7 @@ mod starts;
 mod state;
 mod stopped;
 
-/// Returns whether every point is to be tried.
+/// Returns whether to try every point instead of a sample.
 fn full() -> bool {
     std::env::var_os("DOGWATCH_FULL").is_some()
 }

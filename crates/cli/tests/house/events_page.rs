@@ -159,7 +159,7 @@ impl Parser<'_> {
             let payload = payload.map(|kind| inner(kind, "Box").unwrap_or(kind).to_owned());
             let word = if lower { name.to_ascii_lowercase() } else { snake(&name) };
             let word = above.renamed().unwrap_or(word);
-            // `#[serde(other)]` stands for events of later versions.
+            // `#[serde(other)]` represents events of later versions.
             if !above.attributes.contains("serde(other)") {
                 variants.push(Variant { word, doc: above.doc, fields, payload });
             }

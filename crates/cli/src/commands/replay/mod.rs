@@ -80,7 +80,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(text.as_bytes())
 }
 
-/// Returns the file to replay. A name that is no file selects a run by its id or its end.
+/// Returns the file to replay. A name that is not a file selects a run by its id or its end.
 fn located(file: &Path) -> Result<PathBuf, CliError> {
     if file.is_dir() {
         return Ok(file.join(journal::FILE));
