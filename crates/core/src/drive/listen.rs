@@ -16,11 +16,12 @@ const STORM: Dur = Dur::from_millis(5);
 const CALM: Dur = Dur::from_secs(1);
 
 impl<S: Shell> Driver<S> {
-    /// Sleeps until something happens and queues the inputs that follow. Only looks if there are jobs to start.
+    /// Sleeps until something happens and queues the inputs that follow. Only looks if there is something to do:
+    /// inputs to take, or jobs to start.
     pub(super) fn listen(&mut self) -> Result<(), S::Error> {
         let until = self.run.next_wakeup();
         self.absence.sleeps(self.shell.now(), until.awake);
-        let woken = self.shell.sleep(until, self.queue.has_starts())?;
+        let woken = self.shell.sleep(until, self.queue.is_busy())?;
         // Read the clock first: a stop that the next line does not see began after this moment.
         let now = self.shell.now();
         let interrupted = self.absence.woke(now, self.shell.last_stop());

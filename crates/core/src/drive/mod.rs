@@ -113,7 +113,10 @@ impl<S: Shell> Driver<S> {
         }
     }
 
-    /// Handles everything that is known, then sleeps until something happens.
+    /// Handles everything that is known, starts at most one job, then sleeps until something happens.
+    ///
+    /// Jobs start one at a time, and the driver listens after each start. So running sessions are judged in time even
+    /// while hundreds of others start.
     pub fn turn(&mut self) -> Result<Turn, S::Error> {
         while let Some(input) = self.queue.todo.pop_front() {
             self.step(input);
@@ -125,10 +128,11 @@ impl<S: Shell> Driver<S> {
         if let Some(code) = self.exit_code.filter(|_| !self.queue.has_starts()) {
             return Ok(Turn::Over { exit_code: self.close(code) });
         }
-        self.settle();
-        if self.queue.todo.is_empty() {
-            self.listen()?;
+        if let Some((job, durable)) = self.queue.next_start() {
+            self.start_next(job, durable);
         }
+        self.settle();
+        self.listen()?;
         Ok(Turn::Continues)
     }
 
@@ -142,10 +146,8 @@ impl<S: Shell> Driver<S> {
         }
     }
 
-    /// Carries out all pending decisions, with a single sync for all events that precede them.
-    ///
-    /// Jobs start one at a time, and the driver polls between two starts. So running sessions are judged in time
-    /// even while hundreds of others start.
+    /// Carries out all pending decisions, with a single sync for all events that precede them. Jobs are only queued
+    /// here: `turn` starts one at a time.
     fn carry_out_all(&mut self) {
         let batch = self.queue.take_batch();
         let durable = !batch.waits_for_disk || self.settle();
@@ -155,9 +157,6 @@ impl<S: Shell> Driver<S> {
             } else {
                 self.carry_out(effect);
             }
-        }
-        if let Some((job, durable)) = self.queue.next_start() {
-            self.start_next(job, durable);
         }
         self.shell.forget_prompts(self.run.view());
     }

@@ -58,6 +58,11 @@ impl Queue {
         self.starts.len() < before
     }
 
+    /// Returns whether there is something to do: inputs to take, or jobs to start.
+    pub fn is_busy(&self) -> bool {
+        !self.todo.is_empty() || self.has_starts()
+    }
+
     /// Returns whether jobs wait to be started.
     pub fn has_starts(&self) -> bool {
         !self.starts.is_empty()
