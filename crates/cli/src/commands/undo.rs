@@ -95,7 +95,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         to,
         keep_as,
         scratch: found.dir.join("undo"),
-        state_dirs: vec![found.state_dir()],
+        state_dirs: home::own_dirs(&found.state_dir()),
         limits: snapshot::Limits::default(),
     };
     let prepared =

@@ -1,4 +1,4 @@
-//! dogwatch's own output, redirected into the work tree, does not count as progress and does not wake a run.
+//! What dogwatch itself writes into the work tree does not count as progress and does not wake a run.
 
 use crate::kit::{Project, all, one};
 use serde_json::{Value, json};
@@ -32,6 +32,23 @@ fn a_hanging_agent_is_ended_for_silence_whatever_dogwatch_prints_there() {
         assert_eq!(all(&events, "watchdog_continue"), [&Value::Null; 0]);
         project.assert_no_process_left();
     }
+}
+
+// promise: 12
+#[test]
+fn a_change_in_the_state_directory_of_the_user_is_no_progress() {
+    let front = "watchdog: {idle: 1s, tool: 1ms, grace: 200ms, leak: 300ms}";
+    let project = Project::new();
+    let agent = "sh -c 'cat > /dev/null; touch state/dogwatch/locks/another; exec sleep 60'";
+    project.ralph(&format!("agent: {}\n{front}", Value::from(agent)), "Go on.");
+    let mut command = project.command(&["run", "loop", "-n", "1"]);
+    command.env("XDG_STATE_HOME", project.path("state"));
+    assert_eq!(command.status().expect("runs").code(), Some(1));
+    let events = project.journal();
+    assert_eq!(one(&events, "hard_stop")["reason"], "NO_OUTPUT_DEADLINE");
+    assert!(project.path("state/dogwatch/locks/another").exists(), "the agent wrote there");
+    assert_eq!(of_workspace(&events), [&Value::Null; 0]);
+    project.assert_no_process_left();
 }
 
 #[test]

@@ -172,7 +172,7 @@ impl HostShell<'_> {
     /// Returns dogwatch's own directories in the tree the node works in. A worktree contains none, although it is
     /// stored below one of them.
     pub(super) fn state_dirs(&self, run: &Run, node: NodeIx) -> Vec<PathBuf> {
-        if self.own_tree(run, node).is_some() { Vec::new() } else { vec![self.paths.state_dir.clone()] }
+        if self.own_tree(run, node).is_some() { Vec::new() } else { home::own_dirs(&self.paths.state_dir) }
     }
 
     /// Returns the environment variables that mark every process of this run.

@@ -30,7 +30,7 @@ use crate::process::sample::Sampler;
 use crate::prompt::Prompter;
 use crate::prompt::recovery::Templates;
 use crate::store::day::DayBook;
-use crate::store::home::StateDir;
+use crate::store::home::{self, StateDir};
 use crate::store::journal::Journal;
 use crate::store::lock::Lock;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
@@ -271,7 +271,7 @@ impl HostShell<'_> {
 }
 /// Returns the paths that dogwatch itself writes in the work tree: its state, and output redirected to files.
 fn ours(setup: &Setup) -> Vec<PathBuf> {
-    [vec![setup.state_dir.clone()], outputs::own_files()].concat()
+    [home::own_dirs(&setup.state_dir), outputs::own_files()].concat()
 }
 
 /// Watches the work tree. A watcher is optional: without one, the other channels decide.

@@ -18,6 +18,7 @@ use crate::fs::outputs;
 use crate::fs::wake::PathWaker;
 use crate::process::keeper::{Keeper, Order, StartOrder};
 use crate::process::orphans;
+use crate::store::home;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 
 /// The signals that are passed on to the command, and CONT, which shows that we were stopped.
@@ -121,14 +122,15 @@ fn nonce() -> io::Result<Option<String>> {
     Ok(Some(crate::store::journal::hex(&random)))
 }
 
-/// Watches the workspace. Files that we write ourselves do not count: the events, and output redirected to files
-/// there.
+/// Watches the workspace. Files that we write ourselves do not count: our state, the events, and output redirected to
+/// files there.
 fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, ExecError> {
     let refused = |error| ExecError::Workspace { path: dir.display().to_string(), error };
     if !std::fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }
-    let ours: Vec<PathBuf> = outputs::own_files().into_iter().chain(json.map(Path::to_owned)).collect();
+    let written = outputs::own_files().into_iter().chain(json.map(Path::to_owned));
+    let ours: Vec<PathBuf> = written.chain([home::user_state_dir()]).collect();
     let ears = ears.clone();
     PathWaker::watch_tree(dir, &ours, move |digest| ears.workspace_changed(digest)).map_err(refused)
 }

@@ -71,6 +71,12 @@ pub fn user_state_dir() -> PathBuf {
     }
 }
 
+/// Returns the directories that only dogwatch writes: the state of a project and the user's. Changes there do not
+/// count as work, even if the work tree contains them (a run in the home directory).
+pub fn own_dirs(state_dir: &Path) -> Vec<PathBuf> {
+    vec![state_dir.to_owned(), user_state_dir()]
+}
+
 /// Returns the user's settings file (`$XDG_CONFIG_HOME/dogwatch/dogwatch.toml`).
 pub fn user_config_file() -> Option<PathBuf> {
     let xdg = std::env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
