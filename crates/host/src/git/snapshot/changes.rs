@@ -2,9 +2,10 @@
 //! yet.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::ffi::OsStringExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::git::{Git, GitError};
@@ -88,13 +89,75 @@ fn why_not(said: String) -> SnapshotError {
     SnapshotError::Failed(format!("git rev-parse: {said}"))
 }
 
+/// What a snapshot needs to know about a repository before it looks at files.
+pub(crate) struct Repository {
+    /// The top of the work tree.
+    pub(crate) top: PathBuf,
+    /// The commit of HEAD, if there is one.
+    head: Option<String>,
+    index: PathBuf,
+    settings: Settings,
+}
+
+impl Repository {
+    /// Examines the repository of a directory. Usually takes two git processes, which run in parallel.
+    pub(crate) fn find(git: &Git) -> Result<Repository, SnapshotError> {
+        let (settings, place) = std::thread::scope(|scope| {
+            let settings = scope.spawn(|| settings_of(git));
+            let place = git.run(&[&PLACE[..], &HEAD[1..]].concat());
+            (joined(settings.join()), place)
+        });
+        let place = match place.ok().and_then(|answer| Place::read(git.dir(), &answer)) {
+            Some(place) => place,
+            // No commit yet, a path with a newline, or no work tree at all.
+            None => Place::find(git)?,
+        };
+        let Place { top, head, index } = place;
+        Ok(Repository { top, head, index, settings: Settings::read(&settings?) })
+    }
+}
+
+/// Asks for the top of the work tree and for the index.
+const PLACE: [&str; 5] = ["rev-parse", "--is-inside-work-tree", "--show-toplevel", "--git-path", "index"];
+/// Asks for the commit of HEAD, and fails without one.
+const HEAD: [&str; 4] = ["rev-parse", "--quiet", "--verify", "HEAD^{commit}"];
+
+#[derive(Debug, PartialEq, Eq)]
+struct Place {
+    top: PathBuf,
+    head: Option<String>,
+    index: PathBuf,
+}
+
+impl Place {
+    /// Parses the answer to both questions: four lines.
+    fn read(dir: &Path, answer: &[u8]) -> Option<Place> {
+        let lines: Vec<&[u8]> = answer.strip_suffix(b"\n")?.split(|byte| *byte == b'\n').collect();
+        let [b"true", top, index, head] = lines[..] else { return None };
+        let path = |bytes: &[u8]| dir.join(OsStr::from_bytes(bytes));
+        let head = Some(String::from_utf8_lossy(head).into_owned());
+        Some(Place { top: path(top), head, index: path(index) })
+    }
+
+    /// Asks one question at a time.
+    fn find(git: &Git) -> Result<Place, SnapshotError> {
+        let top = top_of(git)?;
+        let head = git.word(&HEAD).ok();
+        let index = git.path(&["rev-parse", "--git-path", "index"])?;
+        Ok(Place { top, head, index })
+    }
+}
+
 /// Finds the changes. `git` must be at the top; from here on it uses a copy of the index in `scratch`.
-pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, SnapshotError> {
-    let (settings, head, index) = first_questions(git);
-    let settings = Settings::read(&settings?);
+pub(crate) fn changes(
+    git: &mut Git,
+    repository: Repository,
+    scratch: &Path,
+) -> Result<Changes, SnapshotError> {
+    let Repository { head, index, settings, .. } = repository;
     git.turn_off_filters(&settings.filters);
     let copy = scratch.join("index");
-    copy_index(&index?, &copy)?;
+    copy_index(&index, &copy)?;
     git.use_index(&copy);
     let (differing, others, tree) = three_ways(git);
     let mut found = Found::default();
@@ -115,16 +178,6 @@ pub(crate) fn changes(git: &mut Git, scratch: &Path) -> Result<Changes, Snapshot
     };
     let changes = found.changes;
     Ok(Changes { index_tree, head, changes, all_others, modes_count: settings.modes_count })
-}
-
-/// Queries the settings, the commit of HEAD if there is one, and the path of the index.
-fn first_questions(git: &Git) -> (GitOutput, Option<String>, Result<PathBuf, GitError>) {
-    std::thread::scope(|scope| {
-        let settings = scope.spawn(|| settings_of(git));
-        let head = git.run(&["rev-parse", "--quiet", "--verify", "HEAD^{commit}"]).ok();
-        let head = head.map(|answer| String::from_utf8_lossy(&answer).trim().to_owned());
-        (joined(settings.join()), head, index_file(git))
-    })
 }
 
 fn settings_of(git: &Git) -> GitOutput {
@@ -163,10 +216,6 @@ impl Settings {
         }
         settings
     }
-}
-
-fn index_file(git: &Git) -> Result<PathBuf, GitError> {
-    git.path(&["rev-parse", "--git-path", "index"])
 }
 
 /// Copies the index with its time stamp. Git replaces the file atomically, so the open file is consistent.
@@ -261,6 +310,17 @@ impl Found {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_with_a_newline_is_asked_for_again() {
+        let read = |answer: &[u8]| Place::read(Path::new("/a/b"), answer);
+        let head = Some("c0ffee".to_owned());
+        let place = Place { top: "/a".into(), head, index: "/a/b/../.git/index".into() };
+        assert_eq!(read(b"true\n/a\n../.git/index\nc0ffee\n"), Some(place));
+        assert_eq!(read(b"true\n/a\nb\n../.git/index\nc0ffee\n"), None);
+        assert_eq!(read(b"false\n/a\n../.git/index\nc0ffee\n"), None);
+        assert_eq!(read(b""), None);
+    }
 
     #[test]
     fn the_last_value_of_a_setting_wins() {

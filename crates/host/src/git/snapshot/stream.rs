@@ -12,12 +12,22 @@ pub(super) struct Stream<W> {
 
 /// The mark of the index commit, which is the last parent of the snapshot.
 const INDEX_MARK: &str = ":1";
+/// The mark of the snapshot commit.
+const SNAPSHOT_MARK: &str = ":2";
+
+/// Returns the ids of the commit and of its tree from the answer to [`Stream::end`].
+pub(super) fn ids(answer: &[u8]) -> Option<(String, String)> {
+    let text = std::str::from_utf8(answer).ok()?;
+    let (commit, rest) = text.split_once('\n')?;
+    let tree = rest.strip_prefix("040000 tree ")?.split(char::is_whitespace).next()?;
+    Some((commit.to_owned(), tree.to_owned()))
+}
 
 impl<W: Write> Stream<W> {
     /// Begins a stream. `when` is in seconds on the wall clock.
     pub(super) fn new(mut out: W, when: i64) -> io::Result<Stream<W>> {
-        out.write_all(b"feature done\n")?;
-        Ok(Stream { out, when, mark: 1 })
+        out.write_all(b"feature done\nfeature get-mark\nfeature ls\n")?;
+        Ok(Stream { out, when, mark: 2 })
     }
 
     /// Writes a file's content and returns its mark for [`Stream::put`].
@@ -44,7 +54,8 @@ impl<W: Write> Stream<W> {
         }
         writeln!(self.out, "M 040000 {index_tree} \"\"\n")?;
         let title = ref_name.strip_prefix(super::REFS).unwrap_or(ref_name);
-        self.commit(ref_name, "", &format!("dogwatch snapshot {title}{words}"))?;
+        let message = format!("dogwatch snapshot {title}{words}");
+        self.commit(ref_name, &format!("mark {SNAPSHOT_MARK}\n"), &message)?;
         // Without a HEAD the previous commit becomes the parent automatically.
         if let Some(head) = head {
             writeln!(self.out, "from {head}^0\nmerge {INDEX_MARK}")?;
@@ -69,8 +80,9 @@ impl<W: Write> Stream<W> {
         self.path(path)
     }
 
+    /// Ends the commit and asks for its id and its tree, which [`ids`] parses.
     pub(super) fn end(mut self) -> io::Result<()> {
-        self.out.write_all(b"\ndone\n")?;
+        write!(self.out, "\nget-mark {SNAPSHOT_MARK}\nls {SNAPSHOT_MARK} \"\"\ndone\n")?;
         self.out.flush()
     }
 

@@ -10,10 +10,10 @@ use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Instant;
 
-use super::changes::{self, Change, Changes, SnapshotError};
+use super::changes::{self, Change, Changes, Repository, SnapshotError};
 use super::left_out::LeftOut;
 use super::prune::prune_node;
-use super::stream::Stream;
+use super::stream::{self, Stream};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
 use crate::fs::digest::real;
 use crate::git::{Git, MAX_ANSWER};
@@ -29,7 +29,7 @@ pub fn take(request: &Request) -> Outcome {
 /// Like [`take`], with a deadline, for use outside a job.
 pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
     let git = Git::at(&request.work_dir).until(until);
-    let taken = changes::top_of(&git).and_then(|top| with_scratch(request, &Git::at(&top).until(until)));
+    let taken = Repository::find(&git).and_then(|repository| with_scratch(request, repository, until));
     match taken {
         Ok(taken) => Outcome::Taken(taken),
         Err(SnapshotError::NoWorkTree(why)) => Outcome::NoWorkTree { why },
@@ -37,23 +37,30 @@ pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
     }
 }
 
-fn with_scratch(request: &Request, git: &Git) -> Result<Taken, SnapshotError> {
+fn with_scratch(
+    request: &Request,
+    repository: Repository,
+    until: Option<Instant>,
+) -> Result<Taken, SnapshotError> {
     // A leftover of a process that was killed.
     let _ = fs::remove_dir_all(&request.scratch);
     crate::store::home::make_private(&request.scratch)?;
-    let taken = take_at(request, git.clone());
+    let taken = take_at(request, repository, until);
     let _ = fs::remove_dir_all(&request.scratch);
     taken
 }
 
-fn take_at(request: &Request, mut git: Git) -> Result<Taken, SnapshotError> {
-    let changes = changes::changes(&mut git, &request.scratch)?;
+fn take_at(
+    request: &Request,
+    repository: Repository,
+    until: Option<Instant>,
+) -> Result<Taken, SnapshotError> {
+    let mut git = Git::at(&repository.top).until(until);
+    let changes = changes::changes(&mut git, repository, &request.scratch)?;
     let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
-    import(&git, request, &changes, &mut taken)?;
-    let answer = git.run(&["rev-parse", &request.ref_name, &format!("{}^{{tree}}", request.ref_name)])?;
-    let text = String::from_utf8_lossy(&answer);
-    let mut lines = text.lines().map(str::to_owned);
-    (taken.commit, taken.tree) = (lines.next().unwrap_or_default(), lines.next().unwrap_or_default());
+    let answer = import(&git, request, &changes, &mut taken)?;
+    (taken.commit, taken.tree) = stream::ids(&answer)
+        .ok_or_else(|| SnapshotError::Failed("git fast-import did not name the commit".to_owned()))?;
     if let Some(keep) = request.keep {
         match prune_node(&git, &request.ref_name, keep) {
             Ok(pruned) => taken.pruned = pruned,
@@ -63,8 +70,13 @@ fn take_at(request: &Request, mut git: Git) -> Result<Taken, SnapshotError> {
     Ok(taken)
 }
 
-/// Passes all changes to git, which creates the commit and the ref at the end.
-fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) -> Result<(), SnapshotError> {
+/// Passes all changes to git, which creates the commit and the ref at the end, and returns git's answer.
+fn import(
+    git: &Git,
+    request: &Request,
+    changes: &Changes,
+    taken: &mut Taken,
+) -> Result<Vec<u8>, SnapshotError> {
     let args = ["fast-import", "--quiet", "--force", "--depth=0"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());
@@ -80,8 +92,9 @@ fn import(git: &Git, request: &Request, changes: &Changes, taken: &mut Taken) ->
     if finished.is_err() {
         remove_crash_report(git, pid);
     }
-    finished?;
-    Ok(written?)
+    let answer = finished?;
+    written?;
+    Ok(answer)
 }
 
 /// Removes the crash report that git leaves in the repository after invalid input.
