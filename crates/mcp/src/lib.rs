@@ -56,11 +56,7 @@ pub fn serve_stdio(session: SessionFile) -> io::Result<()> {
 }
 
 /// Serves one agent over the given wire.
-pub async fn serve_on<R, W>(session: SessionFile, wire: Wire<R, W>) -> io::Result<()>
-where
-    R: tokio::io::AsyncRead + Unpin + Send + 'static,
-    W: tokio::io::AsyncWrite + Unpin + Send + 'static,
-{
+pub async fn serve_on(session: SessionFile, wire: Wire) -> io::Result<()> {
     let (run, notes) = RunClient::new(session);
     let run = Arc::new(run);
     let forwarding = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));

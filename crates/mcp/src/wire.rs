@@ -31,10 +31,11 @@ pub enum Peer {
     Server,
 }
 
-/// A transport for JSON lines over a reader and a writer.
-pub struct Wire<R, W> {
-    read: R,
-    write: Arc<Mutex<Option<W>>>,
+/// A transport for JSON lines over a reader and a writer. Their types are erased, because rmcp's large service loop
+/// is compiled once per type of transport.
+pub struct Wire {
+    read: Box<dyn AsyncRead + Unpin + Send>,
+    write: SharedWriter,
     lines: Lines,
     chunk: Box<[u8]>,
     peer: Peer,
@@ -42,12 +43,20 @@ pub struct Wire<R, W> {
     pace: Pace,
 }
 
-impl<R, W> Wire<R, W> {
+/// The writing half, until it is closed.
+type SharedWriter = Arc<Mutex<Option<Box<dyn AsyncWrite + Unpin + Send>>>>;
+
+impl Wire {
     /// Creates a transport for messages of at most `max` bytes.
-    pub fn new(read: R, write: W, peer: Peer, max: usize) -> Wire<R, W> {
+    pub fn new(
+        read: impl AsyncRead + Unpin + Send + 'static,
+        write: impl AsyncWrite + Unpin + Send + 'static,
+        peer: Peer,
+        max: usize,
+    ) -> Wire {
         Wire {
-            read,
-            write: Arc::new(Mutex::new(Some(write))),
+            read: Box::new(read),
+            write: Arc::new(Mutex::new(Some(Box::new(write)))),
             lines: Lines::new(max),
             chunk: vec![0; CHUNK].into(),
             peer,
@@ -57,12 +66,7 @@ impl<R, W> Wire<R, W> {
     }
 }
 
-impl<Role, R, W> Transport<Role> for Wire<R, W>
-where
-    Role: ServiceRole,
-    R: AsyncRead + Unpin + Send,
-    W: AsyncWrite + Unpin + Send + 'static,
-{
+impl<Role: ServiceRole> Transport<Role> for Wire {
     type Error = io::Error;
 
     fn send(
@@ -119,7 +123,7 @@ enum Unread {
     Close,
 }
 
-impl<R, W> Wire<R, W> {
+impl Wire {
     fn message<Role: ServiceRole>(&mut self, line: &InputLine) -> Result<RxJsonRpcMessage<Role>, Unread> {
         if line.is_blank() {
             return Err(Unread::Skip);
@@ -173,7 +177,7 @@ fn refusal(id: &serde_json::Value, why: &str) -> Vec<u8> {
     line
 }
 
-async fn put<W: AsyncWrite + Unpin>(write: Arc<Mutex<Option<W>>>, line: Vec<u8>) -> io::Result<()> {
+async fn put(write: SharedWriter, line: Vec<u8>) -> io::Result<()> {
     let mut write = within(WRITE_LIMIT, write.lock()).await?;
     let gone = || io::Error::new(io::ErrorKind::NotConnected, "the peer has disconnected");
     let out = write.as_mut().ok_or_else(gone)?;

@@ -1,9 +1,9 @@
 //! The terminal: `top` switches it to raw mode and the alternate screen, and restores it however `top` ends.
 
-use ratatui::backend::{Backend, ClearType, WindowSize};
-use ratatui::buffer::Cell;
-use ratatui::layout::{Position, Size};
-use ratatui::style::{Color, Modifier};
+use ratatui_core::backend::{Backend, ClearType, WindowSize};
+use ratatui_core::buffer::Cell;
+use ratatui_core::layout::{Position, Size};
+use ratatui_core::style::{Color, Modifier};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 use std::io::{self, Write};
 use std::sync::{Mutex, PoisonError};
@@ -174,11 +174,11 @@ fn sgr(color: Color, modifier: Modifier) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use ratatui::buffer::Buffer;
-    use ratatui::style::Style;
+    use ratatui_core::buffer::Buffer;
+    use ratatui_core::style::Style;
 
     fn drawn(text: &str, style: Style) -> String {
-        let buffer = Buffer::with_lines([ratatui::text::Line::styled(text.to_owned(), style)]);
+        let buffer = Buffer::with_lines([ratatui_core::text::Line::styled(text.to_owned(), style)]);
         let mut tty = Tty::default();
         let cells = buffer.content().iter().enumerate().map(|(x, cell)| (x as u16, 0, cell));
         tty.draw(cells).expect("to memory");

@@ -30,9 +30,10 @@ pub fn channel(input: &[u8]) {
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().expect("a runtime");
     runtime.block_on(async {
-        let mut agent = Wire::new(input, tokio::io::sink(), Peer::Agent, MAX_ASKED);
+        let whole = || std::io::Cursor::new(input.to_vec());
+        let mut agent = Wire::new(whole(), tokio::io::sink(), Peer::Agent, MAX_ASKED);
         while Transport::<RoleServer>::receive(&mut agent).await.is_some() {}
-        let mut server = Wire::new(input, tokio::io::sink(), Peer::Server, MAX_ASKED);
+        let mut server = Wire::new(whole(), tokio::io::sink(), Peer::Server, MAX_ASKED);
         while Transport::<RoleClient>::receive(&mut server).await.is_some() {}
     });
 }

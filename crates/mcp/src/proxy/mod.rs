@@ -2,12 +2,14 @@
 //! together with ours, and puts a time limit on every call.
 //!
 //! ```text
-//! names.rs     the names under which tools are offered (pure)
-//! upstream.rs  one server: start, calls, shutdown
-//! remote/      a server behind a URL, over HTTP
-//! relay.rs     progress notifications from a server to the agent
+//! names.rs       the names under which tools are offered (pure)
+//! upstream.rs    one server: start, calls, shutdown
+//! connection.rs  one type for every transport to a server
+//! remote/        a server behind a URL, over HTTP
+//! relay.rs       progress notifications from a server to the agent
 //! ```
 
+mod connection;
 pub mod names;
 mod relay;
 mod remote;

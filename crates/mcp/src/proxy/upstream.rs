@@ -4,6 +4,7 @@
 use crate::bound::{TimeoutError, WaitError, seconds, within, within_unless};
 use crate::child::{self, BoundedTail, Child};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
+use crate::proxy::connection::Connection;
 use crate::proxy::relay::{Caller, Relay};
 use crate::proxy::remote;
 use crate::serve::duration;
@@ -155,8 +156,8 @@ impl Upstream {
             McpPlace::Url(url) => {
                 let wire = remote::transport(&self.plan, url, stderr)
                     .map_err(|why| format!("server `{name}` cannot be called: {why}"))?;
-                let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-                (initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?, None)
+                let initialized = within(START_LIMIT, self.initialize(relay, Connection::new(wire))).await;
+                (initialized.map_err(|late| self.no_initialize(late))??, None)
             }
         };
         let left = START_LIMIT.saturating_sub(began.elapsed());
@@ -181,9 +182,13 @@ impl Upstream {
         let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
         tokio::spawn(child::drain(started.stderr, stderr));
         let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
-        let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), wire)).await;
-        let service = initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())?;
-        Ok((service, started.child))
+        let initialized = within(START_LIMIT, self.initialize(relay, Connection::new(wire))).await;
+        Ok((initialized.map_err(|late| self.no_initialize(late))??, started.child))
+    }
+
+    async fn initialize(&self, relay: &Relay, connection: Connection) -> Result<Service, String> {
+        let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), connection)).await;
+        initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())
     }
 
     fn no_initialize(&self, late: TimeoutError) -> String {

@@ -5,9 +5,9 @@ mod run;
 
 use super::model::Top;
 use crate::screen::Tone;
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Modifier, Style};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Modifier, Style};
 
 /// The narrowest supported screen, in columns.
 pub const MIN_WIDTH: u16 = 60;

@@ -8,9 +8,9 @@ use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
 use dogwatch_core::record::view::Used;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::moment::{Moment, Wall};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Style};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Style};
 
 /// The number of lines below the list, for the selected run.
 const DETAIL: u16 = 5;

@@ -12,9 +12,9 @@ use dogwatch_core::record::status::Status;
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::{Channel, Evidence};
-use ratatui::buffer::Buffer;
-use ratatui::layout::Rect;
-use ratatui::style::{Color, Style};
+use ratatui_core::buffer::Buffer;
+use ratatui_core::layout::Rect;
+use ratatui_core::style::{Color, Style};
 
 /// The width of the lane names left of the axis, in columns.
 const NAMES: u16 = 11;
