@@ -12,9 +12,9 @@ use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::{Channel, Evidence, StopReason};
-use ratatui_core::terminal::Terminal;
 use ratatui_core::backend::TestBackend;
 use ratatui_core::style::Color;
+use ratatui_core::terminal::Terminal;
 
 /// 2026-11-15T20:15:33Z
 const BEGAN: i64 = 1_794_773_733_000;
