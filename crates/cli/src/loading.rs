@@ -30,13 +30,13 @@ pub struct SettingFlags {
     #[arg(short = 'n', value_name = "N", allow_hyphen_values = true)]
     max_iterations: Option<String>,
     /// Time to wait between iterations, e.g. 30s, 5m, 1h30m
-    #[arg(long, value_name = "D", allow_hyphen_values = true)]
+    #[arg(short = 'd', long, value_name = "D", allow_hyphen_values = true)]
     delay: Option<String>,
     /// Longest session (same as --set watchdog.session=D)
-    #[arg(long, value_name = "D", allow_hyphen_values = true)]
+    #[arg(short = 't', long, value_name = "D", allow_hyphen_values = true)]
     timeout: Option<String>,
     /// Stop the run at the first failed iteration
-    #[arg(long)]
+    #[arg(short = 's', long)]
     stop_on_error: bool,
     /// Agent to run instead of the one in the file, e.g. codex
     #[arg(long, value_name = "COMMAND")]

@@ -6,6 +6,8 @@ mod detached;
 mod drawing;
 mod error;
 mod loading;
+mod log_dir;
+mod loop_args;
 mod pinning;
 mod render;
 mod run_handle;
@@ -85,7 +87,7 @@ fn main() -> ExitCode {
         Some(_) | None => {}
     }
     ignore_file_size_signal();
-    match Cli::try_parse() {
+    match Cli::try_parse_from(loop_args::regroup(std::env::args_os().collect(), &command_line())) {
         Ok(cli) => {
             color::choose(cli.color);
             finish(cli.command.map_or_else(commands::list_latest, Command::run))

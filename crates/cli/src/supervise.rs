@@ -1,6 +1,7 @@
 //! Supervises a run to its end: connects the lock, the record, the API, the screen and the driver.
 
 use crate::error::{CliError, warn};
+use crate::log_dir::LogDir;
 use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
 use dogwatch_core::Run;
@@ -85,6 +86,8 @@ pub struct Ready {
     pub loop_text: String,
     pub notices: Vec<Input>,
     pub show: Show,
+    /// The directory that gets a copy of each iteration's output.
+    pub log_dir: Option<LogDir>,
 }
 
 /// Drives the run to its end and returns the exit code.
@@ -104,7 +107,12 @@ pub fn supervise(held: Held, ready: Ready) -> Result<u8, CliError> {
     notices.extend(ready.notices);
 
     let lost = screen::Lost::default();
-    let mut reporter = Announcing::new(screen::choose(ready.show, &ready.run_dir, lost.clone()));
+    let screen = screen::choose(ready.show, &ready.run_dir, lost.clone());
+    let screen = match ready.log_dir {
+        Some(logs) => logs.copying(screen, &ready.run_dir),
+        None => screen,
+    };
+    let mut reporter = Announcing::new(screen);
     let changed = reporter.changed();
     let run_dir = ready.run_dir.clone();
     let nonce = held.nonce.clone();

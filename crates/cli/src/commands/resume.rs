@@ -79,6 +79,7 @@ pub fn continue_run(found: &FoundRun, wake: bool, show: Show) -> Result<u8, CliE
         loop_text: file.text,
         notices,
         show,
+        log_dir: None,
     };
     supervise(held, ready)
 }

@@ -1,5 +1,6 @@
 use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::log_dir::LogDir;
 use crate::pinning;
 use crate::sandboxing;
 use crate::screen::ShowFlags;
@@ -44,7 +45,11 @@ pub struct Args {
     /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
-    /// Values for the declared arguments: --name value, --name=value, or in order
+    /// Directory that gets a copy of each iteration's output, as NUMBER_TIME.log
+    #[arg(short = 'l', long, value_name = "DIR")]
+    log_dir: Option<PathBuf>,
+    /// Values for the declared arguments: --name value, --name=value, or in order; `--` is needed only where a name
+    /// is also an option of this command
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
@@ -58,6 +63,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     pinning::refuse_empty(&loaded.plan, &file.work_dir)?;
     let sandbox = sandboxing::examine(&loaded.plan)?;
     fits_the_record(&loaded)?;
+    let log_dir = args.log_dir.map(LogDir::make).transpose()?;
 
     let run_id = RunId::new(clock::now().wall, random()?);
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
@@ -94,6 +100,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         loop_text: file.text,
         notices: notices.into_iter().chain(sandbox).collect(),
         show: args.show.show(),
+        log_dir,
     };
     supervise(held, ready)
 }

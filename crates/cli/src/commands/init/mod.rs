@@ -1,3 +1,5 @@
+mod from;
+
 use crate::error::CliError;
 use crate::loading::{LOOP_FILE, program_exists};
 use std::fmt;
@@ -8,10 +10,15 @@ use std::path::{Path, PathBuf};
 ///
 /// The file explains every setting and is ready to run. It uses the first of claude, codex, opencode and gemini that
 /// is on PATH, or a shell command as a placeholder. An existing file is never changed.
+///
+/// With --from, the file is made from the files of another tool: ralphify, ralph-orchestrator (ralph.yml, PROMPT.md),
+/// ralph-claude-code (.ralphrc, .ralph/), snarktank's ralph (prd.json, which becomes a graph.yaml) or Symphony
+/// (WORKFLOW.md). Comments name the source of every setting, and what was not mapped and why.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dogwatch init fix-tests      write fix-tests/RALPH.md
-  dogwatch init --agent codex  write RALPH.md in this directory, for codex")]
+  dogwatch init --agent codex  write RALPH.md in this directory, for codex
+  dogwatch init --from .       write RALPH.md or graph.yaml from another tool's files in this directory")]
 pub struct Args {
     /// Directory of the loop, created if missing; its name becomes the name of the loop
     #[arg(default_value = ".")]
@@ -19,6 +26,9 @@ pub struct Args {
     /// Agent to use in the file
     #[arg(long, value_name = "NAME", value_enum)]
     agent: Option<Agent>,
+    /// Directory with the files of another tool, or one such file
+    #[arg(long, value_name = "PATH")]
+    from: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -75,12 +85,15 @@ impl fmt::Display for Agent {
     }
 }
 
-const TEMPLATE: &str = include_str!("init.md");
+const TEMPLATE: &str = include_str!("template.md");
 
 /// Runs `dogwatch init` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found: Vec<Agent> = Agent::REAL.into_iter().filter(|a| is_here(*a)).collect();
     let agent = args.agent.unwrap_or_else(|| found.first().copied().unwrap_or(Agent::Sh));
+    if let Some(source) = &args.from {
+        return from::run(source, &args.dir, agent);
+    }
     let path = args.dir.join(LOOP_FILE);
     write_new(&path, &contents(agent)).map_err(|e| refuse(&path, &e))?;
     super::print(said(args, agent, &found, &path).as_bytes())
