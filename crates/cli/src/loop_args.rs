@@ -39,6 +39,9 @@ pub fn regroup(words: Vec<OsString>, program: &Command) -> Vec<OsString> {
             sorted.kept.push(word.clone());
         }
     }
+    if sorted.typo {
+        return words;
+    }
     let dash = (!sorted.loop_args.is_empty()).then(|| OsString::from("--"));
     before.iter().cloned().chain(sorted.kept).chain(dash).chain(sorted.loop_args).collect()
 }
@@ -55,6 +58,8 @@ struct Sorted {
     kept: Vec<OsString>,
     loop_args: Vec<OsString>,
     has_path: bool,
+    /// Whether an unknown option looks like a misspelled one.
+    typo: bool,
 }
 
 impl Sorted {
@@ -73,13 +78,12 @@ impl Sorted {
         if known().any(|known| known == name) {
             self.kept.push(word.clone());
             let takes = own.iter().any(|arg| arg.get_long() == Some(name) && takes_value(arg));
-            self.kept.extend(rest.next().filter(|_| takes && !has_value).cloned());
+            if takes && !has_value {
+                self.kept.extend(rest.next().cloned());
+            }
             return;
         }
-        if dogwatch_config::typo_of(name, known()).is_some() {
-            self.kept.push(word.clone());
-            return;
-        }
+        self.typo |= dogwatch_config::typo_of(name, known()).is_some();
         self.loop_args.push(word.clone());
         if !has_value {
             self.loop_args.extend(rest.next().cloned());

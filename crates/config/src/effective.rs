@@ -1,9 +1,10 @@
 //! Computes the effective settings: fills in defaults and checks the rules between settings.
 
 use crate::diagnostic::Diagnostics;
+use crate::keys;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
-use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy};
+use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy, Telegram, Webhook};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
     IdlePolicy, LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
@@ -38,6 +39,7 @@ impl Layers<'_> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         }
     }
@@ -79,6 +81,7 @@ impl Layers<'_> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         }
     }
@@ -112,6 +115,7 @@ impl Layers<'_> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         }
     }
@@ -174,6 +178,7 @@ impl Layers<'_> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         }
     }
@@ -204,6 +209,7 @@ impl Layers<'_> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         }
     }
@@ -374,28 +380,60 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
     }
 }
 
-/// Returns the notification policy. `notify.on` without a command or a webhook is an error.
+/// Returns the notification policy. `notify.on` without a target is an error.
 pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolicy {
-    let webhook = match layers.value("notify.webhook") {
+    let webhook = |key: &str| match layers.value(key) {
         Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
         _ => None,
     };
-    let command = layers.text("notify.command");
+    let ntfy = match layers.value("notify.ntfy") {
+        Some(Parsed::Topic(topic)) => Some(topic.clone()),
+        _ => None,
+    };
+    let mut policy = NotifyPolicy {
+        on: Vec::new(),
+        command: layers.text("notify.command"),
+        webhook: webhook("notify.webhook"),
+        ntfy,
+        slack: webhook("notify.slack"),
+        discord: webhook("notify.discord"),
+        telegram: telegram(layers, webhook("notify.telegram.api"), diagnostics),
+        desktop: layers.flag("notify.desktop", false),
+    };
     let assigned = layers.get("notify.on");
-    let invalid = layers.is_invalid("notify.command") || layers.is_invalid("notify.webhook");
-    let no_target = command.is_none() && webhook.is_none();
-    let on = match assigned.map(|assigned| &assigned.value) {
+    let no_target = policy.targets().is_empty();
+    policy.on = match assigned.map(|assigned| &assigned.value) {
         Some(Parsed::NotifyOn(on)) => on.clone(),
         _ if no_target => Vec::new(),
-        _ => NotificationKind::ALL.to_vec(),
+        _ => NotificationKind::SELECTABLE.to_vec(),
     };
+    let invalid = keys::keys_in("notify").any(|key| layers.is_invalid(key.path));
     if let (Some(assigned), true, false) = (assigned, no_target, invalid) {
         let Origin { source, span, .. } = &assigned.origin;
-        diagnostics
-            .error(*source, span.clone(), "`notify` needs a `command` or a `webhook`")
-            .help("set `notify.command` or `notify.webhook`");
+        diagnostics.error(*source, span.clone(), "`notify` needs a target").help(
+            "set `command`, `webhook`, `ntfy`, `slack`, `discord`, `telegram` or `desktop` of `notify`",
+        );
     }
-    NotifyPolicy { on, command, webhook }
+    policy
+}
+
+/// Returns the bot of Telegram. A token without a chat, or a chat without a token, is an error.
+fn telegram(layers: &Layers<'_>, api: Option<Webhook>, diagnostics: &mut Diagnostics) -> Option<Telegram> {
+    let keys = ["notify.telegram.token", "notify.telegram.chat"];
+    let (token, chat) = (layers.text(keys[0]), layers.text(keys[1]));
+    let half = match (&token, &chat) {
+        (Some(_), None) if !layers.is_invalid(keys[1]) => Some((keys[0], "chat")),
+        (None, Some(_)) if !layers.is_invalid(keys[0]) => Some((keys[1], "token")),
+        (Some(_) | None, Some(_) | None) => None,
+    };
+    if let Some((given, missing)) = half
+        && let Some(assigned) = layers.get(given)
+    {
+        let Origin { source, span, .. } = &assigned.origin;
+        let message = format!("`notify.telegram` needs a `{missing}`, too");
+        diagnostics.error(*source, span.clone(), message).help("set `token` and `chat` of `notify.telegram`");
+    }
+    Some(Telegram { token: token?, chat: chat?, api })
 }
 
 /// Returns the idle policy. An `idle` block or `work_when` enables it.

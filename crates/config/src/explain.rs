@@ -172,6 +172,24 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
         "notify.webhook" => {
             settings.notify.webhook.as_ref().map_or_else(none, |hook| hook.redacted().as_str().to_owned())
         }
+        "notify.ntfy" => {
+            settings.notify.ntfy.as_ref().map_or_else(none, |topic| topic.redacted().as_str().to_owned())
+        }
+        "notify.slack" => {
+            settings.notify.slack.as_ref().map_or_else(none, |hook| hook.redacted().as_str().to_owned())
+        }
+        "notify.discord" => {
+            settings.notify.discord.as_ref().map_or_else(none, |hook| hook.redacted().as_str().to_owned())
+        }
+        "notify.telegram.token" => {
+            settings.notify.telegram.as_ref().map_or_else(none, |bot| bot.redacted().token)
+        }
+        "notify.telegram.chat" => settings.notify.telegram.as_ref().map_or_else(none, |bot| bot.chat.clone()),
+        "notify.telegram.api" => {
+            let api = settings.notify.telegram.as_ref().and_then(|bot| bot.api.as_ref());
+            api.map_or_else(none, |api| api.redacted().as_str().to_owned())
+        }
+        "notify.desktop" => settings.notify.desktop.to_string(),
         "limits.max_wait" => settings.limits.max_wait.to_string(),
         "limits.overload_retries" => settings.limits.overload_retries.to_string(),
         _ => return None,

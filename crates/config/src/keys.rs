@@ -75,6 +75,12 @@ pub enum Kind {
     NotifyOn,
     /// A URL that notifications are posted to.
     Webhook,
+    /// The address of a topic of ntfy.
+    Topic,
+    /// The token of a bot of Telegram.
+    BotToken,
+    /// A chat of Telegram.
+    Chat,
     /// One of these words.
     OneOf(&'static [&'static str]),
     /// True, false, or a mapping with servers.
@@ -111,10 +117,13 @@ impl fmt::Display for Kind {
             Amount => "amount or `off`",
             StopAfter => "count, mapping from reasons to counts, or `off`",
             NotifyOn => {
-                let events: Vec<&str> = NotificationKind::ALL.iter().map(|kind| kind.as_str()).collect();
+                let events = NotificationKind::SELECTABLE.map(NotificationKind::as_str);
                 return write!(f, "list of {}", listed(&events));
             }
             Webhook => "URL",
+            Topic => "URL of a topic",
+            BotToken => "bot token",
+            Chat => "number or `@name`",
             OneOf(choices) => return f.write_str(&listed(choices)),
             Mcp => "`true`, `false`, or a mapping with `servers`",
         })
@@ -213,6 +222,13 @@ pub const KEYS: &[Key] = &[
     key("notify.on",                NotifyOn,    "all", "notify: {on: [ended], command: ./notify.sh}", "events that send a notification"),
     key("notify.command",           Text,        "none", "notify: {command: ./notify.sh}", "command that gets each notification on stdin"),
     key("notify.webhook",           Webhook,     "none", "notify: {webhook: \"https://hooks.example/x\"}", "URL to which each notification is posted"),
+    key("notify.ntfy",              Topic,       "none", "notify: {ntfy: \"https://ntfy.sh/my-topic\"}", "topic of ntfy to which each notification is published"),
+    key("notify.slack",             Webhook,     "none", "notify: {slack: \"https://hooks.slack.com/services/x\"}", "incoming webhook of Slack"),
+    key("notify.discord",           Webhook,     "none", "notify: {discord: \"https://discord.com/api/webhooks/1/x\"}", "webhook of Discord"),
+    key("notify.telegram.token",    BotToken,    "none", "notify: {telegram: {token: \"1234567:abcdefghijklmnopqrstuvwxyz\", chat: 42}}", "token of the bot of Telegram that sends each notification"),
+    key("notify.telegram.chat",     Chat,        "none", "notify: {telegram: {token: \"1234567:abcdefghijklmnopqrstuvwxyz\", chat: \"@news\"}}", "chat that the bot writes to"),
+    key("notify.telegram.api",      Webhook,     "none: Telegram's own", "notify: {telegram: {token: \"1234567:abcdefghijklmnopqrstuvwxyz\", chat: 42, api: \"http://localhost:8081\"}}", "server of the Bot API"),
+    key("notify.desktop",           Flag,        "`false`", "notify: {desktop: true}", "show each notification on this desktop with `notify-send`"),
 
     key("external.profile",         Profile,     "`quick`", "external: {profile: deep}", "limits for the external agents that `dogwatch serve` watches; only in `dogwatch.toml`"),
     key("external.session",         Limit,       "15m, 1h or 4h by profile", "external: {session: 30m}", "longest time for an external agent; also `total_timeout_seconds`"),
@@ -326,7 +342,10 @@ mod tests {
             ("budget", "iterations time tokens cost_usd day.tokens day.cost_usd"),
             ("checks", "timeout tampered"),
             ("recovery", "budget template resume agents"),
-            ("notify", "on command webhook"),
+            (
+                "notify",
+                "on command webhook ntfy slack discord telegram.token telegram.chat telegram.api desktop",
+            ),
             ("sandbox", "write ports required"),
             ("external", "profile session idle errors"),
         ] {

@@ -113,6 +113,7 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
             | Parsed::Webhook(_)
+            | Parsed::Topic(_)
             | Parsed::Off => None,
         },
     };

@@ -8,7 +8,7 @@ use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
 use crate::mcp;
 use crate::nearest::nearest;
-use dogwatch_core::record::notification::{NotificationKind, Webhook};
+use dogwatch_core::record::notification::{NotificationKind, Telegram, Topic, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
 use dogwatch_core::time::dur::{Dur, DurError, Limit};
 
@@ -34,6 +34,7 @@ pub enum Parsed {
     Agents(Vec<lists::Agent>),
     NotifyOn(Vec<NotificationKind>),
     Webhook(Webhook),
+    Topic(Topic),
     /// `off`, for an amount without a limit.
     Off,
 }
@@ -97,6 +98,12 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
         Kind::NotifyOn => notify_on(ctx, node).map(Parsed::NotifyOn),
         Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
+        Kind::Topic => checked(ctx, node, "address", Topic::parse).map(Parsed::Topic),
+        Kind::BotToken => {
+            let read = |token: &str| Telegram::token(token).map_err(|e| e.to_string());
+            checked(ctx, node, "bot token", read).map(Parsed::Text)
+        }
+        Kind::Chat => chat(ctx, node).map(Parsed::Text),
         Kind::Mcp => mcp::parse(ctx, node).map(Parsed::Mcp),
     }
 }
@@ -323,7 +330,7 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
 }
 
 fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>> {
-    let mut one = |node: &Node| one_of(ctx, node, NotificationKind::ALL, NotificationKind::as_str);
+    let mut one = |node: &Node| one_of(ctx, node, &NotificationKind::SELECTABLE, NotificationKind::as_str);
     let mut kinds = match &node.value {
         Value::List(items) => all(items, one)?,
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Map(_) => {
@@ -341,15 +348,36 @@ fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>
 }
 
 fn webhook(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Webhook> {
-    let url = text(ctx, node)?;
-    match Webhook::parse(url.trim()) {
-        Ok(webhook) => Some(webhook),
-        Err(bad) => {
-            let message = format!("`{}` is not a valid address", ctx.path);
-            ctx.error(&node.span, message).label(bad.to_string());
+    checked(ctx, node, "address", |url| Webhook::parse(url).map_err(|bad| bad.to_string()))
+}
+
+/// Parses a text with a form of its own.
+fn checked<T>(
+    ctx: &mut Ctx<'_, '_>,
+    node: &Node,
+    what: &str,
+    read: impl Fn(&str) -> Result<T, String>,
+) -> Option<T> {
+    let given = text(ctx, node)?;
+    match read(given.trim()) {
+        Ok(read) => Some(read),
+        Err(why) => {
+            let message = format!("`{}` is not a valid {what}", ctx.path);
+            ctx.error(&node.span, message).label(why);
             None
         }
     }
+}
+
+/// Parses a chat of Telegram, a number or a name.
+fn chat(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
+    let written = match &node.value {
+        Value::Int(n) => Node::new(Value::Text(n.to_string()), node.span.clone()),
+        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
+            node.clone()
+        }
+    };
+    checked(ctx, &written, "chat", |chat| Telegram::chat(chat).map_err(|e| e.to_string()))
 }
 
 fn small_count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u32> {

@@ -429,7 +429,10 @@ fn a_day_has_its_own_budget() {
 fn notifications_need_a_command_or_a_safe_address() {
     use dogwatch_core::record::notification::NotificationKind;
     let policy = settings("notify: {command: notify-send}").notify;
-    assert_eq!((policy.on, policy.command), (NotificationKind::ALL.to_vec(), Some("notify-send".into())));
+    assert_eq!(
+        (policy.on, policy.command),
+        (NotificationKind::SELECTABLE.to_vec(), Some("notify-send".into()))
+    );
     let policy = settings("notify: {on: [ended, ended, hard_stop], webhook: 'https://h.example/x'}").notify;
     assert_eq!(policy.on, [NotificationKind::Ended, NotificationKind::HardStop]);
     assert_eq!(policy.webhook.unwrap().as_str(), "https://h.example/x");
@@ -438,7 +441,7 @@ fn notifications_need_a_command_or_a_safe_address() {
     for (yaml, message) in [
         ("notify: {webhook: 'http://example.com/x'}", "3:19: `notify.webhook` is not a valid address"),
         ("notify:\n  webhook: ftp://localhost/", "4:12: `notify.webhook` is not a valid address"),
-        ("notify: {on: [ended]}", "3:14: `notify` needs a `command` or a `webhook`"),
+        ("notify: {on: [ended]}", "3:14: `notify` needs a target"),
         (
             "notify: {on: [stuck], command: x}",
             "3:15: `notify.on` must be one of `ended`, `hard_stop`, `needs_human` or `rate_limited`",

@@ -268,6 +268,13 @@ recovery.agents          none         built-in
 notify.on                none         built-in
 notify.command           none         built-in
 notify.webhook           none         built-in
+notify.ntfy              none         built-in
+notify.slack             none         built-in
+notify.discord           none         built-in
+notify.telegram.token    none         built-in
+notify.telegram.chat     none         built-in
+notify.telegram.api      none         built-in
+notify.desktop           false        built-in
 external.profile         quick        built-in
 external.session         15m          built-in (profile quick)
 external.idle            5m           built-in (profile quick)

@@ -20,6 +20,7 @@ fn telling(change: impl FnOnce(&mut Settings)) -> Plan {
             on: NotificationKind::ALL.to_vec(),
             command: Some("tell".to_owned()),
             webhook: None,
+            ..NotifyPolicy::default()
         };
         change(s);
     })

@@ -15,6 +15,7 @@ mod last;
 mod logs;
 mod man;
 mod mcp;
+mod notify;
 mod pause;
 mod ps;
 mod replay;
@@ -59,6 +60,7 @@ pub enum Command {
     Serve(serve::Args),
     Top(top::Args),
     Mcp(mcp::Args),
+    Notify(notify::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
     Completions(completions::Args),
@@ -94,6 +96,7 @@ impl Command {
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
             Command::Mcp(args) => mcp::run(&args),
+            Command::Notify(args) => notify::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
             Command::Completions(args) => completions::run(&args),

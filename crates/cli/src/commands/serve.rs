@@ -2,6 +2,7 @@ use crate::detached;
 use crate::error::CliError;
 use crate::loading;
 use dogwatch_host::store::registry::Registry;
+use dogwatch_host::store::serving;
 use dogwatch_host::store::token::Token;
 use dogwatch_host::sys::{self, SignalFd};
 use dogwatch_server::{MachineSetup, serve_machine};
@@ -62,11 +63,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         (listen, _) => Some(listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
     };
     let tcp = tcp.map(bind).transpose()?;
+    let mut page = None;
     let mut urls = match &tcp {
         Some((listener, token)) => {
             let at = listener
                 .local_addr()
                 .map_err(|e| CliError::internal(format!("cannot read the listener's address: {e}")))?;
+            page = Some(format!("http://{at}/"));
             format!("http://{at}/#token={}\n", token.as_str())
         }
         None => String::new(),
@@ -86,9 +89,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if let Some(path) = &args.socket {
         urls.push_str(&format!("unix:{}\n", path.display()));
     }
+    // Notifications then link to the page of their run. Without the file they have no link.
+    let announced = page.and_then(|page| serving::announce(&page).ok());
     // Printed after the server listens, so a reader of these lines can connect.
     super::print(urls.as_bytes())?;
     let code = ended_by(&signals)?;
+    drop(announced);
     served.shut_down();
     Ok(code)
 }

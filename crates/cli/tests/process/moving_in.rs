@@ -12,6 +12,8 @@ impl House {
     fn with(files: &[(&str, &str)]) -> House {
         let project = Project::new();
         for (name, text) in files {
+            let path = project.path(name);
+            std::fs::create_dir_all(path.parent().expect("a directory")).expect("a directory");
             project.file(name, text);
         }
         let bin = project.outside("bin");
@@ -344,8 +346,7 @@ fn bad_empty_huge_and_foreign_files_are_refused_with_their_place() {
         let house = House::with(&[(&format!("old/{file}"), text)]);
         house.refused("old", words);
     }
-    let house = House::with(&[]);
-    house.project.file("old/PROMPT.md", &"x".repeat((1 << 20) + 1));
+    let house = House::with(&[("old/PROMPT.md", &"x".repeat((1 << 20) + 1))]);
     house.refused("old", &["old/PROMPT.md", "larger than 1048576 bytes"]);
     std::fs::write(house.project.path("old/PROMPT.md"), b"one\ntwo \xff\n").expect("writes");
     house.refused("old", &["old/PROMPT.md:2:5", "not UTF-8"]);

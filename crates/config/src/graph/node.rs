@@ -16,8 +16,7 @@ const FIELDS: [&str; 8] =
     ["id", "name", "prompt", "prompt_file", "deliverable", "depends_on", "touches", "parallel_safe"];
 
 /// Settings that apply to the whole run and cannot be set in a node.
-const RUN_KEYS: [&str; 6] =
-    ["args", "max_parallel", "watchdog.run", "notify.on", "notify.command", "notify.webhook"];
+const RUN_KEYS: [&str; 3] = ["args", "max_parallel", "watchdog.run"];
 
 /// A parsed node whose dependencies and files are not checked yet.
 #[derive(Debug)]
@@ -194,7 +193,7 @@ impl<'s> Nodes<'_, 's> {
                 layer.entry("", field);
             }
         }
-        for key in RUN_KEYS {
+        for key in RUN_KEYS.into_iter().chain(keys::keys_in("notify").map(|key| key.path)) {
             if let Some(assigned) = own.get(key)
                 && self.diagnostics.has_room(Severity::Error)
             {

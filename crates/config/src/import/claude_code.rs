@@ -28,7 +28,7 @@ const DONE: &str = "what the agent says ends nothing here; checks do";
 const VERSION: &str = "dogwatch starts the CLI that is installed";
 const SANDBOX: &str = "set `sandbox: worktree`, or start dogwatch in the container";
 
-/// Why settings have no counterpart. A name that ends in `*` stands for all that start so.
+/// Why settings have no counterpart. A name that ends in `*` covers every key with that prefix.
 const REASONS: [(&str, &str); 17] = [
     ("PROJECT_NAME", "a loop has the name of its directory"),
     ("PROJECT_TYPE", "dogwatch does not need it"),

@@ -24,7 +24,7 @@ pub struct Imported {
     pub text: String,
     /// The settings that were mapped.
     pub mapped: usize,
-    /// What was not mapped, and why.
+    /// The entries that were not mapped, with reasons.
     pub left_out: Vec<String>,
 }
 

@@ -203,7 +203,7 @@ fn get<'e>(entries: &'e [Entry], key: &str) -> Option<&'e Entry> {
     entries.iter().find(|entry| entry.key == key && !entry.value.is_null())
 }
 
-/// Returns the entries of a block; none if the key is missing. A value that is no mapping is an error.
+/// Returns the entries of a block; none if the key is missing. A value of another type is an error.
 fn block<'e>(
     entries: &'e [Entry],
     key: &str,

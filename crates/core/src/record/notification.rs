@@ -5,6 +5,10 @@
 //! so a notification is sent once, even if the run is resumed. A recipient sees a key twice only if dogwatch was killed
 //! between the delivery and its record.
 
+mod targets;
+
+pub use targets::{Telegram, TelegramError, Topic};
+
 use crate::record::event::{self, Event, Outcome, Recorded, RunEnded};
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::record::view::View;
@@ -37,7 +41,19 @@ event::words! {
         NeedsHuman = "needs_human",
         /// The agent's service refuses for now.
         RateLimited = "rate_limited",
+        /// `dogwatch notify` sends it on request; a run never does.
+        Test = "test",
     }
+}
+
+impl NotificationKind {
+    /// The kinds that `notify.on` can name.
+    pub const SELECTABLE: [NotificationKind; 4] = [
+        NotificationKind::Ended,
+        NotificationKind::HardStop,
+        NotificationKind::NeedsHuman,
+        NotificationKind::RateLimited,
+    ];
 }
 
 event::words! {
@@ -47,6 +63,16 @@ event::words! {
         Command = "command",
         /// It is posted to a URL.
         Webhook = "webhook",
+        /// It is published to a topic of ntfy.
+        Ntfy = "ntfy",
+        /// It is posted to an incoming webhook of Slack.
+        Slack = "slack",
+        /// It is posted to a webhook of Discord.
+        Discord = "discord",
+        /// A bot of Telegram sends it.
+        Telegram = "telegram",
+        /// `notify-send` shows it on this desktop.
+        Desktop = "desktop",
     }
 }
 
@@ -59,14 +85,41 @@ pub struct NotifyPolicy {
     pub command: Option<String>,
     /// The URL that the notification is posted to.
     pub webhook: Option<Webhook>,
+    /// The topic of ntfy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ntfy: Option<Topic>,
+    /// The incoming webhook of Slack.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub slack: Option<Webhook>,
+    /// The webhook of Discord.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub discord: Option<Webhook>,
+    /// The bot of Telegram and its chat.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telegram: Option<Telegram>,
+    /// Whether the desktop shows the notification.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub desktop: bool,
 }
 
 impl NotifyPolicy {
     fn hows(&self, kind: NotificationKind) -> impl Iterator<Item = How> {
         let wanted = self.on.contains(&kind);
-        let command = self.command.is_some().then_some(How::Command);
-        let webhook = self.webhook.is_some().then_some(How::Webhook);
-        [command, webhook].into_iter().flatten().filter(move |_| wanted)
+        self.targets().into_iter().filter(move |_| wanted)
+    }
+
+    /// Returns all configured ways to deliver a notification.
+    pub fn targets(&self) -> Vec<How> {
+        let is_set = |how: &How| match how {
+            How::Command => self.command.is_some(),
+            How::Webhook => self.webhook.is_some(),
+            How::Ntfy => self.ntfy.is_some(),
+            How::Slack => self.slack.is_some(),
+            How::Discord => self.discord.is_some(),
+            How::Telegram => self.telegram.is_some(),
+            How::Desktop => self.desktop,
+        };
+        How::ALL.iter().copied().filter(is_set).collect()
     }
 
     /// Returns the policy without secrets, for the record and the screen.
@@ -75,6 +128,11 @@ impl NotifyPolicy {
             on: self.on.clone(),
             command: self.command.as_deref().map(redact::text),
             webhook: self.webhook.as_ref().map(Webhook::redacted),
+            ntfy: self.ntfy.as_ref().map(Topic::redacted),
+            slack: self.slack.as_ref().map(Webhook::redacted),
+            discord: self.discord.as_ref().map(Webhook::redacted),
+            telegram: self.telegram.as_ref().map(Telegram::redacted),
+            desktop: self.desktop,
         }
     }
 }
@@ -225,6 +283,9 @@ pub struct Notification {
     /// When an agent that waits for a person is stopped.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub until: Option<Wall>,
+    /// The page of the run, while `dogwatch serve` is running. The host adds it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub link: Option<String>,
 }
 
 /// The watchdog's verdict in a notification.
@@ -411,10 +472,32 @@ fn notification(view: &View, kind: NotificationKind, at: Wall, about: &str) -> O
         ended: None,
         resets_at: None,
         until: None,
+        link: None,
     })
 }
 
 impl Notification {
+    /// Returns a notification that only shows that the settings work.
+    pub fn test(run: RunId, path: &str, work_dir: &str, at: Wall) -> Notification {
+        Notification {
+            v: 1,
+            key: NotificationKind::Test.to_string(),
+            kind: NotificationKind::Test,
+            text: "notifications of this loop arrive here".to_owned(),
+            at,
+            run,
+            path: path.to_owned(),
+            work_dir: work_dir.to_owned(),
+            node: None,
+            iteration: None,
+            hard_stop: None,
+            ended: None,
+            resets_at: None,
+            until: None,
+            link: None,
+        }
+    }
+
     fn about(self, node: &NodeName, iteration: Iteration) -> Notification {
         let key = format!("{}:{node}:{iteration}", self.kind);
         Notification { key, node: Some(node.clone()), iteration: Some(iteration), ..self }

@@ -1,4 +1,4 @@
-//! The files that dogwatch keeps: journal, locks, registry, token and sockets.
+//! The files that dogwatch keeps: journal, locks, registry, token, sockets and the address of the server.
 
 pub mod day;
 pub mod home;
@@ -9,5 +9,6 @@ pub mod registry;
 pub mod retire;
 pub mod safe_file;
 pub mod secrets;
+pub mod serving;
 pub mod socket;
 pub mod token;

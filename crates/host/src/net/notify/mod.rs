@@ -6,14 +6,17 @@
 //! started, and no TLS library runs in the supervising process.
 
 mod post;
+mod presets;
 
 pub use post::main;
 
 use crate::driver::inbox::{Inbox, Mail};
 use crate::process::keeper::{EnvChange, Exit};
 use crate::process::program::{ProgramResult, ProgramRunner};
+use crate::store::serving;
 use dogwatch_core::record::notification::{Delivery, How, MAX_PENDING_NOTIFICATIONS, NotifyPolicy};
 use dogwatch_core::run::input::Input;
+use presets::Outgoing;
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::path::PathBuf;
@@ -72,33 +75,36 @@ fn run(means: &Means, queue: &Receiver<Delivery>, inbox: &Inbox) {
     let mut runner = None;
     let mut next = queue.recv().ok();
     while let Some(delivery) = next.take() {
-        let error = deliver(means, &mut runner, &delivery).err();
+        let (key, how) = (delivery.notification.key.clone(), delivery.how);
+        let error = deliver(means, &mut runner, delivery).err();
         let more = queue.try_recv();
         if more.is_err() {
             // Notifications are rare, so stop the keeper until the next one. This also happens before the run may
             // end.
             runner = None;
         }
-        let notified = Input::Notified { key: delivery.notification.key, how: delivery.how, error };
+        let notified = Input::Notified { key, how, error };
         inbox.post(Mail::Input(notified));
         next = more.ok().or_else(|| queue.recv().ok());
     }
 }
 
-fn deliver(means: &Means, runner: &mut Option<ProgramRunner>, delivery: &Delivery) -> Result<(), String> {
-    let document = serde_json::to_string(&delivery.notification).map_err(|e| e.to_string())?;
+/// Delivers one notification and waits for the result, at most [`COMMAND_BOUND`].
+pub fn deliver_now(means: &Means, delivery: Delivery) -> Result<(), String> {
+    deliver(means, &mut None, delivery)
+}
+
+fn deliver(means: &Means, runner: &mut Option<ProgramRunner>, delivery: Delivery) -> Result<(), String> {
+    let Delivery { mut notification, how } = delivery;
+    notification.link = serving::link(&notification.run);
+    let document = serde_json::to_string(&notification).map_err(|e| e.to_string())?;
     if document.len() > MAX_DOCUMENT {
         return Err(format!("the document is too large ({} bytes)", document.len()));
     }
-    let (argv, input) = match delivery.how {
-        How::Command => {
-            let command = means.policy.command.clone().ok_or("no command is configured")?;
-            (vec!["sh".to_owned(), "-c".to_owned(), command], document + "\n")
-        }
-        How::Webhook => {
-            let url = means.policy.webhook.as_ref().ok_or("no webhook is configured")?.as_str().to_owned();
-            let request = PostRequest { url, body: document };
-            let request = serde_json::to_string(&request).map_err(|e| e.to_string())?;
+    let (argv, input) = match presets::prepare(&means.policy, how, &notification, document)? {
+        Outgoing::Run { argv, input } => (argv, input),
+        Outgoing::Post { url, body } => {
+            let request = serde_json::to_string(&PostRequest { url, body }).map_err(|e| e.to_string())?;
             (vec!["/proc/self/exe".to_owned(), ARGUMENT.to_owned()], request)
         }
     };
@@ -106,7 +112,7 @@ fn deliver(means: &Means, runner: &mut Option<ProgramRunner>, delivery: &Deliver
     let answer = ask(means, runner, &argv, input.as_bytes());
     // Do not reuse a keeper after an error.
     let answer = answer.inspect_err(|_| *runner = None).map_err(|e| e.to_string())?;
-    judge(delivery.how, answer)
+    judge(how, answer)
 }
 
 fn ask(
@@ -125,8 +131,15 @@ fn ask(
 fn judge(how: How, answer: ProgramResult) -> Result<(), String> {
     match (how, answer) {
         (_, ProgramResult::Ended { how: Exit::Code(0), .. }) => Ok(()),
-        (How::Webhook, ProgramResult::Ended { stdout, .. }) if !stdout.trim().is_empty() => {
-            Err(stdout.trim().to_owned())
+        (
+            How::Webhook | How::Ntfy | How::Slack | How::Discord | How::Telegram,
+            ProgramResult::Ended { stdout, .. },
+        ) if !stdout.trim().is_empty() => Err(stdout.trim().to_owned()),
+        (How::Desktop, ProgramResult::Refused(why)) => {
+            Err(format!("cannot run notify-send: {why}; the package libnotify-bin has it"))
+        }
+        (How::Desktop, ProgramResult::Ended { how: Exit::Code(127), .. }) => {
+            Err("notify-send is not installed; the package libnotify-bin has it".to_owned())
         }
         (_, ProgramResult::Ended { how: Exit::Code(code), .. }) => Err(format!("exit code {code}")),
         (_, ProgramResult::Ended { how: Exit::Signal(signal), .. }) => {

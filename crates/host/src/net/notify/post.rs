@@ -14,6 +14,10 @@ const POST_BOUND: Duration = Duration::from_secs(3);
 const TRIES: u32 = 2;
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_secs(1);
+/// The longest answer of a server that is read for a reason.
+const MAX_REASON: u64 = 4_096;
+/// The shortest part of a URL that is taken for a secret.
+const MIN_SECRET: usize = 6;
 /// The longest error message.
 const MAX_SHOWN: usize = 300;
 /// The longest input: the document as a JSON string may double in length, plus the URL.
@@ -81,15 +85,29 @@ fn agent(url: &Webhook) -> Agent {
 
 fn try_once(agent: &Agent, url: &Webhook, body: &str) -> Tried {
     let answer = agent.post(url.as_str()).content_type("application/json").send(body);
-    let status = match answer {
-        Ok(answer) => answer.status().as_u16(),
+    let mut answer = match answer {
+        Ok(answer) => answer,
         // The error may contain the URL, which is secret.
         Err(error) => return Tried::Again(error.to_string().replace(url.as_str(), url.redacted().as_str())),
     };
+    let status = answer.status().as_u16();
     match status {
         200..300 => Tried::Done,
         300..400 => Tried::Failed(format!("answered with a redirect ({status}), which is not followed")),
-        429 | 500..600 => Tried::Again(format!("answered with status {status}")),
-        _ => Tried::Failed(format!("answered with status {status}")),
+        429 | 500..600 => Tried::Again(format!("answered with status {status}{}", reason(&mut answer, url))),
+        _ => Tried::Failed(format!("answered with status {status}{}", reason(&mut answer, url))),
     }
+}
+
+/// Returns what the server says about a refusal: the text of a short answer, or the description in a JSON document.
+fn reason(answer: &mut ureq::http::Response<ureq::Body>, url: &Webhook) -> String {
+    let Ok(text) = answer.body_mut().with_config().limit(MAX_REASON).read_to_string() else {
+        return String::new();
+    };
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap_or_default();
+    let named = ["description", "message", "error"].iter().find_map(|name| json[*name].as_str());
+    let said = one_line(named.unwrap_or(&text), MAX_SHOWN / 2);
+    let secrets = url.as_str().split(['/', '?', '=', '&']).filter(|part| part.len() >= MIN_SECRET);
+    let safe = secrets.fold(said, |said, secret| said.replace(secret, "***"));
+    if safe.is_empty() { safe } else { format!(": {safe}") }
 }
