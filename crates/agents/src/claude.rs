@@ -9,6 +9,7 @@ use crate::limits;
 use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tools::{Args, ended, started};
+use dogwatch_core::record::windows::{Percent, Window, WindowName};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
@@ -57,6 +58,10 @@ struct Retry {
 struct RateLimit<'a> {
     status: Raw<'a>,
     resets_at: Option<u64>,
+    /// The window that the fields above are about, and how much of it is used.
+    kind: Raw<'a>,
+    utilization: Option<f64>,
+    windows: Vec<Window>,
 }
 
 #[derive(Default)]
@@ -178,7 +183,14 @@ impl Claude {
             b"rejected" => limit.resets_at.and_then(ResetsAt::from_epoch),
             _ => None,
         };
-        signs.push(Sign::Keepalive);
+        let mut windows = limit.windows.clone();
+        if windows.is_empty() {
+            windows.extend(window(limit.kind.0, limit.utilization, limit.resets_at));
+        }
+        signs.push(match windows.is_empty() {
+            true => Sign::Keepalive,
+            false => Sign::Windows { seen_at: None, windows },
+        });
     }
 
     fn result(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
@@ -201,6 +213,16 @@ impl Claude {
         let result = AgentResult { api_status: outcome.status, ..AgentResult::new(&text, is_error) };
         signs.push(Sign::Result(result));
     }
+}
+
+/// Returns a window by its name. One that is not known, or without a figure, is ignored.
+fn window(name: &[u8], utilization: Option<f64>, resets_at: Option<u64>) -> Option<Window> {
+    let known = WindowName::ALL.iter().find(|known| known.as_str().as_bytes() == name)?;
+    let resets_at = match resets_at.and_then(ResetsAt::from_epoch) {
+        Some(ResetsAt::At(at)) => Some(at),
+        Some(ResetsAt::In(_) | ResetsAt::Clock(_)) | None => None,
+    };
+    Some(Window { window: *known, used_percent: Percent::of_fraction(utilization?)?, resets_at })
 }
 
 /// Keeps the tool results of a user line; everything else in it is an echo.
@@ -236,6 +258,17 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
         b"rate_limit_info" => json.fields(|key, json| match key {
             b"status" => event.limit.status = json.text().unwrap_or_default(),
             b"resetsAt" => event.limit.resets_at = json.whole(),
+            b"rateLimitType" => event.limit.kind = json.text().unwrap_or_default(),
+            b"utilization" => event.limit.utilization = json.number(),
+            b"unifiedWindows" => json.fields(|name, json| {
+                let (mut utilization, mut resets_at) = (None, None);
+                json.fields(|key, json| match key {
+                    b"utilization" => utilization = json.number(),
+                    b"resetsAt" => resets_at = json.whole(),
+                    _ => {}
+                });
+                event.limit.windows.extend(window(name, utilization, resets_at));
+            }),
             _ => {}
         }),
         b"usage" => usage(event, json),

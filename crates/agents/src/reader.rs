@@ -197,6 +197,7 @@ mod tests {
             | Sign::AuthFailed { .. }
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
+            | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
             | Sign::Keepalive

@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, tools};
+use dogwatch_core::record::windows::{Percent, Window, WindowName};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
@@ -269,6 +270,32 @@ fn a_limit_that_was_waited_out_does_not_stop_the_session() {
     for name in [ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini] {
         let totals = totals(&replayed(name, "rate_limit"));
         assert_eq!((totals.limit, totals.auth_failed), (None, None), "{name}");
+    }
+}
+
+#[test]
+fn claude_reports_the_windows_of_its_subscription_with_every_answer() {
+    let both = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","resetsAt":1788465600,"rateLimitType":"five_hour","overageStatus":"allowed","isUsingOverage":false,"unifiedWindows":{"five_hour":{"utilization":0.24,"resetsAt":1788465600},"seven_day":{"utilization":1,"resetsAt":1789005600},"of_tomorrow":{"utilization":0.5}}}}"#;
+    let window = |window, percent, resets_s: i64| Window {
+        window,
+        used_percent: Percent::new(percent).expect("a percentage"),
+        resets_at: Some(Wall(resets_s * 1_000)),
+    };
+    let windows = vec![
+        window(WindowName::FiveHour, 24.0, 1_788_465_600),
+        window(WindowName::SevenDay, 100.0, 1_789_005_600),
+    ];
+    assert_eq!(read(ReaderName::Claude, &[both]), [Sign::Windows { seen_at: None, windows }]);
+    // Older versions report one window, and only near its end.
+    let one = r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed_warning","rateLimitType":"seven_day","utilization":0.905,"resetsAt":1789005600}}"#;
+    let windows = vec![window(WindowName::SevenDay, 90.5, 1_789_005_600)];
+    assert_eq!(read(ReaderName::Claude, &[one]), [Sign::Windows { seen_at: None, windows }]);
+    for unknown in [
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","unifiedWindows":{"five_hour":{"utilization":null}}}}"#,
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","unifiedWindows":{"five_hour":{"utilization":-1}}}}"#,
+        r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","unifiedWindows":[1]}}"#,
+    ] {
+        assert_eq!(read(ReaderName::Claude, &[unknown]), [Sign::Keepalive], "{unknown}");
     }
 }
 

@@ -45,6 +45,7 @@ impl RunHandle for DriverHandle {
             Request::Resume => Input::UnpauseAsked,
             Request::Stop { accept: false } => Input::StopAsked,
             Request::Stop { accept: true } => Input::StopAccepted,
+            Request::Limit { until, account } => Input::LimitAsked { until, account },
             Request::Message { text, from } => Input::MessageReceived { text, from },
         };
         if self.inbox.post(Mail::Input(input)) { Ok(()) } else { Err(BusyError) }

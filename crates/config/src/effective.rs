@@ -5,6 +5,7 @@ use crate::keys;
 use crate::layers::{Idle, Layers, Origin};
 use crate::parsed::Parsed;
 use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy, Telegram, Webhook};
+use dogwatch_core::record::windows::{Percent, WindowBudget};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
     IdlePolicy, LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
@@ -335,6 +336,10 @@ pub fn budget(layers: &Layers<'_>) -> Budget {
         day: DayBudget {
             tokens: layers.count("budget.day.tokens"),
             cost_usd: layers.number("budget.day.cost_usd"),
+        },
+        window: WindowBudget {
+            five_hour: layers.number("budget.window.five_hour").and_then(Percent::new),
+            seven_day: layers.number("budget.window.seven_day").and_then(Percent::new),
         },
     }
 }

@@ -145,6 +145,8 @@ fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &La
         "budget.tokens" => or_off(settings.budget.tokens),
         "budget.day.tokens" => or_off(settings.budget.day.tokens),
         "budget.day.cost_usd" => or_off(settings.budget.day.cost_usd),
+        "budget.window.five_hour" => or_off(settings.budget.window.five_hour),
+        "budget.window.seven_day" => or_off(settings.budget.window.seven_day),
         "budget.cost_usd" => or_off(settings.budget.cost_usd),
         "done_when" => list(settings.checks.commands.iter().cloned(), "; "),
         "recheck" => settings.checks.recheck.to_string(),

@@ -69,6 +69,8 @@ pub enum Kind {
     Factor,
     /// A number of at least 0, or `off`.
     Amount,
+    /// A percentage of more than 0 and at most 100, or `off`.
+    Share,
     /// A count, a mapping from reasons to counts, or `off`.
     StopAfter,
     /// A list of notification events, or a single one.
@@ -115,6 +117,7 @@ impl fmt::Display for Kind {
             UpTo(max) => return write!(f, "whole number from 0 to {max}"),
             Factor => "number of at least 1",
             Amount => "amount or `off`",
+            Share => "percentage or `off`",
             StopAfter => "count, mapping from reasons to counts, or `off`",
             NotifyOn => {
                 let events = NotificationKind::SELECTABLE.map(NotificationKind::as_str);
@@ -207,6 +210,8 @@ pub const KEYS: &[Key] = &[
     key("budget.cost_usd",          Amount,      "`off`", "budget: {cost_usd: 20}", "US dollars that the run may cost"),
     key("budget.day.tokens",        CountLimit,  "`off`", "budget: {day: {tokens: 5000000}}", "tokens that all runs of the project may use per day"),
     key("budget.day.cost_usd",      Amount,      "`off`", "budget: {day: {cost_usd: 20}}", "US dollars that all runs of the project may cost per day"),
+    key("budget.window.five_hour",  Share,       "`off`", "budget: {window: {five_hour: 80%}}", "share of the subscription's five-hour window at which its agent is no longer called until the reset"),
+    key("budget.window.seven_day",  Share,       "`off`", "budget: {window: {seven_day: 90%}}", "the same for the seven-day window"),
 
     key("limits.max_wait",          Span,        "`6h`", "limits: {max_wait: 12h}", "longest wait for a rate limit to reset"),
     key("limits.overload_retries",  Count,       "`10`", "limits: {overload_retries: 3}", "number of retries while the service is overloaded"),
@@ -339,7 +344,10 @@ mod tests {
             ),
             ("errors", "max window"),
             ("limits", "max_wait overload_retries"),
-            ("budget", "iterations time tokens cost_usd day.tokens day.cost_usd"),
+            (
+                "budget",
+                "iterations time tokens cost_usd day.tokens day.cost_usd window.five_hour window.seven_day",
+            ),
             ("checks", "timeout tampered"),
             ("recovery", "budget template resume agents"),
             (
@@ -365,7 +373,7 @@ mod tests {
 
     #[test]
     fn blocks_contain_their_keys() {
-        assert_eq!(names_in("budget"), ["iterations", "time", "tokens", "cost_usd", "day"]);
+        assert_eq!(names_in("budget"), ["iterations", "time", "tokens", "cost_usd", "day", "window"]);
         assert_eq!(names_in("budget.day"), ["tokens", "cost_usd"]);
         assert!(names_in("").contains(&"watchdog"));
         assert_eq!(keys_in("agent").count(), 0);

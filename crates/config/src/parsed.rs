@@ -95,6 +95,8 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
         Kind::Amount if is_off(node) => Some(Parsed::Off),
         Kind::Amount => number(ctx, node, 0.0).map(Parsed::Number),
+        Kind::Share if is_off(node) => Some(Parsed::Off),
+        Kind::Share => share(ctx, node).map(Parsed::Number),
         Kind::StopAfter => stop_after(ctx, node).map(Parsed::StopAfter),
         Kind::NotifyOn => notify_on(ctx, node).map(Parsed::NotifyOn),
         Kind::Webhook => webhook(ctx, node).map(Parsed::Webhook),
@@ -253,6 +255,23 @@ fn limit(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Limit> {
         return None;
     }
     Some(Limit::At(dur))
+}
+
+/// Parses a percentage: `80%`, or the number alone.
+fn share(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<f64> {
+    let percent = match &node.value {
+        Value::Int(n) => Some(*n as f64),
+        // A fraction such as 0.8 is more likely a mistake than less than one percent.
+        Value::Float(n) => Some(*n).filter(|n| *n >= 1.0),
+        Value::Text(text) => text.trim().strip_suffix('%').and_then(|n| n.trim_end().parse().ok()),
+        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
+    };
+    let percent = percent.filter(|n| *n > 0.0 && *n <= 100.0);
+    if percent.is_none() {
+        let message = format!("`{}` must be a percentage of more than 0 and at most 100", ctx.path);
+        ctx.error(&node.span, message).help("write it as `80%`; `off` means no limit");
+    }
+    percent
 }
 
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {

@@ -426,6 +426,22 @@ fn a_day_has_its_own_budget() {
 }
 
 #[test]
+fn windows_take_percentages() {
+    let of = |yaml: &str| {
+        let window = settings(yaml).budget.window;
+        (window.five_hour.map(f64::from), window.seven_day.map(f64::from))
+    };
+    assert_eq!(of("budget: {window: {five_hour: 80%, seven_day: 92.5 %}}"), (Some(80.0), Some(92.5)));
+    assert_eq!(of("budget: {window: {five_hour: 80}}"), (Some(80.0), None));
+    assert_eq!(of("budget: {window: {five_hour: off}}"), (None, None));
+    for bad in ["0.8", "0%", "101%", "x%", "true", "-5"] {
+        let message = "`budget.window.five_hour` must be a percentage of more than 0 and at most 100";
+        let found = error(&format!("budget: {{window: {{five_hour: {bad}}}}}"));
+        assert!(found.ends_with(message), "{bad}: {found}");
+    }
+}
+
+#[test]
 fn notifications_need_a_command_or_a_safe_address() {
     use dogwatch_core::record::notification::NotificationKind;
     let policy = settings("notify: {command: notify-send}").notify;

@@ -257,6 +257,8 @@ budget.tokens            off          built-in
 budget.cost_usd          off          built-in
 budget.day.tokens        off          built-in
 budget.day.cost_usd      off          built-in
+budget.window.five_hour  off          built-in
+budget.window.seven_day  off          built-in
 limits.max_wait          6h           built-in
 limits.overload_retries  10           built-in
 checks.timeout           10m          built-in

@@ -5,6 +5,7 @@
 
 use crate::record::ids::NodeName;
 use crate::record::notification::NotifyPolicy;
+use crate::record::windows::WindowBudget;
 use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -432,6 +433,9 @@ pub struct Budget {
     /// The budget of a calendar day for all runs of the project.
     #[serde(default)]
     pub day: DayBudget,
+    /// The share of the subscription's windows that may be used.
+    #[serde(default, skip_serializing_if = "WindowBudget::is_none")]
+    pub window: WindowBudget,
 }
 
 /// The budget of a calendar day for all runs of a project together. `None` is no limit.

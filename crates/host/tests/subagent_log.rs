@@ -2,7 +2,8 @@
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_host::fs::subagent_log::Following;
+use dogwatch_core::watch::sign::Sign;
+use dogwatch_host::fs::subagent_log::{Following, Found};
 use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
@@ -19,7 +20,7 @@ struct Rig {
     home: TempDir,
     name: ReaderName,
     following: Option<Following>,
-    heard: Option<Receiver<u64>>,
+    heard: Option<Receiver<Found>>,
 }
 
 impl Rig {
@@ -33,7 +34,7 @@ impl Rig {
         let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
         let (tell, heard) = channel();
         // The receiver may be gone at the end of a test.
-        let tell = move |count| _ = tell.send(count);
+        let tell = move |found: Found| _ = tell.send(found);
         self.following = Following::start(trail.expect("a known agent"), SESSION, tell);
         self.following.as_ref().expect("inotify works").look();
         self.heard = Some(heard);
@@ -59,7 +60,7 @@ impl Rig {
         let heard = self.heard.as_ref().expect("following");
         let mut sum = 0;
         while sum < count {
-            sum += heard.recv_timeout(PATIENCE).expect("the subagent is heard");
+            sum += heard.recv_timeout(PATIENCE).expect("the subagent is heard").activity;
         }
         assert_eq!(sum, count);
     }
@@ -216,4 +217,29 @@ fn a_truncated_or_removed_file_is_not_an_error() {
     rig.hears(1);
     fs::remove_dir_all(rig.path(".codex")).expect("removes");
     rig.hears_nothing();
+}
+
+#[test]
+fn the_windows_in_the_file_of_a_codex_session_are_found_even_if_it_began_before() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    let file = format!(".codex/sessions/2026/11/15/rollout-2026-11-15T20-00-00-{SESSION}.jsonl");
+    let count = |used: u32| {
+        format!(
+            "{{\"timestamp\":\"2026-11-15T20:00:00Z\",\"type\":\"event_msg\",\"payload\":{{\"type\":\"token_count\",\"rate_limits\":\
+             {{\"primary\":{{\"used_percent\":{used},\"window_minutes\":300,\"resets_at\":1794780000}}}}}}}}\n"
+        )
+    };
+    rig.append(&file, &count(10));
+    rig.begin();
+    let used = |rig: &Rig| {
+        let found = rig.heard.as_ref().expect("following").recv_timeout(PATIENCE).expect("the windows");
+        assert_eq!(found.activity, 0, "the session is not its own subagent");
+        match found.signs.as_slice() {
+            [Sign::Windows { windows, .. }] => windows[0].used_percent.value(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(used(&rig), 10.0);
+    rig.append(&file, &count(11));
+    assert_eq!(used(&rig), 11.0);
 }

@@ -38,6 +38,7 @@ pub use dogwatch_host::driver::inbox::Reply;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::caller::Source;
+use dogwatch_core::time::moment::Wall;
 
 /// The driver, as the API sees it. Called from the API's threads; must not block for long.
 pub trait RunHandle: Send + Sync {
@@ -71,6 +72,13 @@ pub enum Request {
     Stop {
         /// The operator accepts checks that do not pass.
         accept: bool,
+    },
+    /// Keeps the run from calling an agent for a while.
+    Limit {
+        /// Until when.
+        until: Wall,
+        /// The account that it applies to; `None` for all agents.
+        account: Option<String>,
     },
     /// Adds a message to the next prompt.
     Message {

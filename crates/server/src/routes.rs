@@ -21,7 +21,8 @@ use bytes::Bytes;
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::caller::Source;
-use dogwatch_core::time::moment::Moment;
+use dogwatch_core::run::gate::{MAX_ACCOUNT, MAX_LIMIT};
+use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::clock;
 use dogwatch_host::store::journal;
 use dogwatch_host::store::journal::Tail;
@@ -63,6 +64,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         )
         .route("/v1/stop", post(stop))
         .route("/v1/tell", post(tell))
+        .route("/v1/limit", post(limit))
         .route("/v1/mcp", post(agent_channel::receive))
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
@@ -89,6 +91,8 @@ async fn look(shared: &Shared) -> Result<(View, Moment), ApiError> {
 pub(crate) const BAD_EVENTS_QUERY: &str =
     "`after` must be a sequence number, `observed` and `sentences` true or false";
 pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
+pub(crate) const BAD_LIMIT: &str =
+    "the body must be {\"until\": \"2026-11-17T20:00:00Z\"}, at most 31 days ahead; it may have an `account`";
 pub(crate) const BAD_MESSAGE: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
 /// The query parameters of the events route.
@@ -189,6 +193,32 @@ async fn tell(State(shared): RunState, request: http::Request<Body>) -> HandlerR
     let peer = Peer::of(&request);
     let text = read_message(shared.limits, request).await?;
     submit(&shared, peer, |from| Request::Message { text, from }).await
+}
+
+/// A limit like that of a service: until then no agent is called.
+#[derive(Deserialize, JsonSchema, Serialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LimitBody {
+    /// Until when, in RFC 3339, at most 31 days ahead. A time in the past lifts the limit.
+    pub until: Wall,
+    /// The account that it applies to, as in the status. Without it the limit applies to all agents of the run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 200))]
+    pub account: Option<String>,
+}
+
+async fn limit(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
+    let peer = Peer::of(&request);
+    let LimitBody { until, account } = read_limit(shared.limits, request).await?;
+    submit(&shared, peer, move |_| Request::Limit { until, account }).await
+}
+
+/// Reads and validates a limit.
+pub(crate) async fn read_limit(limits: Limits, request: http::Request<Body>) -> Result<LimitBody, ApiError> {
+    let body: LimitBody = read_json(limits, request, BAD_LIMIT).await?;
+    let near = body.until <= clock::now().wall.plus(MAX_LIMIT);
+    let short = body.account.as_ref().is_none_or(|account| account.len() <= MAX_ACCOUNT);
+    (near && short).then_some(body).ok_or(ApiError::BadBody(BAD_LIMIT))
 }
 
 /// Reads a request body that must be JSON of the given shape.

@@ -107,7 +107,7 @@ fn unknown_routes_are_refused_in_json() {
 #[test]
 fn nothing_changes_by_get_and_nothing_is_read_by_post() {
     let rig = Rig::new();
-    for route in ["wake", "pause", "resume", "stop", "tell"] {
+    for route in ["wake", "pause", "resume", "stop", "tell", "limit"] {
         let response = rig.client().get(&format!("/v1/{route}")).expect("answers");
         assert_eq!(code(&response), (405, "method_not_allowed".into()), "{route}");
     }
@@ -153,6 +153,30 @@ fn tell_accepts_only_a_text() {
     let response = rig.client().post("/v1/tell", &json!({"text": longest.clone()})).expect("answers");
     assert_eq!(response.status, 202);
     assert_eq!(rig.asked(), [Request::Message { text: longest, from: Source::Operator }]);
+}
+
+#[test]
+fn limit_accepts_only_a_time_that_is_near_enough() {
+    let rig = Rig::new();
+    let limit = |body: Value| code(&rig.client().post("/v1/limit", &body).expect("answers"));
+    let soon = dogwatch_host::clock::now().wall.plus(dogwatch_core::time::dur::Dur::from_hours(1));
+    for body in [
+        json!({}),
+        json!({"until": 5}),
+        json!({"until": "tomorrow"}),
+        json!({"until": soon, "who": "x"}),
+        json!({"until": "2126-01-01T00:00:00Z"}),
+        json!({"until": soon, "account": "x".repeat(201)}),
+    ] {
+        assert_eq!(limit(body.clone()), (400, "bad_body".into()), "{body}");
+    }
+    assert_eq!(rig.asked(), []);
+    for account in [None, Some("claude".to_owned())] {
+        let body = json!({"until": soon, "account": account});
+        assert_eq!(rig.client().post("/v1/limit", &body).expect("answers").status, 202);
+    }
+    let asked = |account| Request::Limit { until: soon, account };
+    assert_eq!(rig.asked(), [asked(None), asked(Some("claude".to_owned()))]);
 }
 
 // promise: 4

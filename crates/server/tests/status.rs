@@ -165,6 +165,7 @@ fn a_wait_shows_its_reason_and_remaining_time() {
                 delay_s: Some(Dur::from_secs(30)),
                 until: Some(until),
                 left_s: Some(Dur::from_secs(left)),
+                because: None,
             }
         );
     }

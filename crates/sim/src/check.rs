@@ -156,8 +156,10 @@ pub fn word(event: &Event) -> Option<String> {
         | Event::Fact { .. }
         | Event::Used { .. }
         | Event::DayUsed(_)
+        | Event::WindowsUsed(_)
         | Event::IdleLearned { .. }
         | Event::Unknown => return None,
+        Event::LimitSet { .. } => "limit_set".to_owned(),
         Event::WorktreeReady { branch, .. } => format!("worktree_ready {branch}"),
         Event::ChecksPinned { files, .. } => format!("checks_pinned {}", files.len()),
         Event::ChecksStarted { .. } => "checks_started".to_owned(),

@@ -9,6 +9,7 @@ use dogwatch_core::record::event::{EndStep, Event, InputDigest, Pin, Recorded, R
 use dogwatch_core::record::ids::{Iteration, NodeIx, NodeName};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
+use dogwatch_core::record::windows::WindowsUsed;
 use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::decision::{ContextEntry, Decision, PromptContext};
 use dogwatch_core::run::input::Input;
@@ -135,6 +136,12 @@ impl World {
     /// Sets what the nodes learned in earlier runs.
     pub fn knowing(mut self, learned: BTreeMap<NodeName, Arrivals>) -> World {
         self.run.learn_from(learned);
+        self
+    }
+
+    /// Sets what other runs learned about the windows of accounts.
+    pub fn knowing_windows(mut self, windows: Vec<WindowsUsed>) -> World {
+        self.run.know_windows(windows);
         self
     }
 

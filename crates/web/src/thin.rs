@@ -147,6 +147,7 @@ fn is_small(event: &Event) -> bool {
             | Event::SnapshotTaken { .. }
             | Event::Used { .. }
             | Event::DayUsed(_)
+            | Event::WindowsUsed(_)
             | Event::IdleLearned { .. }
             | Event::Fact { fact: Fact::Sampled { .. } | Fact::Printed, .. }
     )

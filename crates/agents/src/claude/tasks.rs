@@ -143,6 +143,7 @@ impl Tasks {
                 | Sign::NeedsHuman { .. }
                 | Sign::BackgroundWork { .. }
                 | Sign::Usage { .. }
+                | Sign::Windows { .. }
                 | Sign::Result(_)
                 | Sign::Repeated
                 | Sign::Keepalive

@@ -4,15 +4,23 @@
 use super::{Entry, Reading};
 use crate::json::Json;
 use crate::lines::Line;
+use dogwatch_core::record::windows::{Percent, Window, WindowName};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::sign::{ResetsAt, Sign};
 
 /// Classifies a directory entry.
-pub fn entry(depth: usize, name: &str) -> Entry {
+pub fn entry(session: &str, depth: usize, name: &str) -> Entry {
     let digits = |count: usize| name.len() == count && name.bytes().all(|b| b.is_ascii_digit());
     match depth {
         0 if name == "sessions" => Entry::Dir,
         1 if digits(4) => Entry::Newest,
         2 | 3 if digits(2) => Entry::Newest,
-        4 if name.starts_with("rollout-") && name.ends_with(".jsonl") => Entry::File,
+        4 if name.starts_with("rollout-") => match name.strip_suffix(".jsonl") {
+            Some(stem) if stem.ends_with(session) => Entry::Own,
+            Some(_) => Entry::File,
+            None => Entry::Nothing,
+        },
         _ => Entry::Nothing,
     }
 }
@@ -90,4 +98,72 @@ fn row(line: Line<'_>) -> Option<Row> {
         _ => {}
     });
     (whole || line.cut).then_some(row)
+}
+
+/// A window as the session's file reports it.
+#[derive(Default)]
+struct Slot {
+    used_percent: Option<f64>,
+    minutes: Option<f64>,
+    resets_at: Option<f64>,
+    resets_in_s: Option<f64>,
+}
+
+impl Slot {
+    /// Returns the window by its length; its position says nothing. A relative reset counts from the line's time.
+    fn window(&self, at: Option<Wall>) -> Option<Window> {
+        let window = WindowName::of_length(Dur::from_secs_f64(self.minutes? * 60.0).ok()?)?;
+        let absolute = self.resets_at.filter(|n| *n >= 0.0).and_then(|n| ResetsAt::from_epoch(n as u64));
+        let relative = self.resets_in_s.and_then(|n| Dur::from_secs_f64(n).ok());
+        let resets_at = match absolute {
+            Some(ResetsAt::At(at)) => Some(at),
+            Some(ResetsAt::In(_) | ResetsAt::Clock(_)) | None => at.zip(relative).map(|(at, d)| at.plus(d)),
+        };
+        Some(Window { window, used_percent: Percent::new(self.used_percent?)?, resets_at })
+    }
+}
+
+/// Reads a line of the session's own file. It reports the windows of the subscription, which the output does not.
+pub fn said(line: Line<'_>, signs: &mut Vec<Sign>) {
+    // Most lines are long and say nothing here.
+    if memchr::memmem::find(line.bytes, b"\"token_count\"").is_none() {
+        return;
+    }
+    let (mut kind, mut payload, mut limit) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut at, mut slots) = (None, [Slot::default(), Slot::default()]);
+    let text = |json: &mut Json<'_>| json.text().unwrap_or_default().0.to_vec();
+    let whole = Json::object(line.bytes, |key, json| match key {
+        b"timestamp" => at = json.text().and_then(|text| Wall::from_rfc3339(&text.decode())),
+        b"type" => kind = text(json),
+        b"payload" => json.fields(|key, json| match key {
+            b"type" => payload = text(json),
+            b"rate_limits" => json.fields(|key, json| match key {
+                b"limit_id" => limit = text(json),
+                b"primary" => slot(&mut slots[0], json),
+                b"secondary" => slot(&mut slots[1], json),
+                _ => {}
+            }),
+            _ => {}
+        }),
+        _ => {}
+    });
+    // Other limits, such as those of one model, are in the same file.
+    if !whole || kind != b"event_msg" || payload != b"token_count" || !matches!(&*limit, b"" | b"codex") {
+        return;
+    }
+    let windows: Vec<Window> = slots.iter().filter_map(|slot| slot.window(at)).collect();
+    if !windows.is_empty() {
+        signs.retain(|sign| !matches!(sign, Sign::Windows { .. }));
+        signs.push(Sign::Windows { seen_at: at, windows });
+    }
+}
+
+fn slot(slot: &mut Slot, json: &mut Json<'_>) {
+    json.fields(|key, json| match key {
+        b"used_percent" => slot.used_percent = json.number(),
+        b"window_minutes" => slot.minutes = json.number(),
+        b"resets_at" => slot.resets_at = json.number(),
+        b"resets_in_seconds" => slot.resets_in_s = json.number(),
+        _ => {}
+    });
 }

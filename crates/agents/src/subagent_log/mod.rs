@@ -16,6 +16,7 @@ pub(crate) use claude::did_something as claude_did_something;
 
 use crate::lines::Line;
 use dogwatch_core::settings::ReaderName;
+use dogwatch_core::watch::sign::Sign;
 use opencode::Children;
 
 /// The longest line; longer ones are cut. The relevant fields are at the beginning.
@@ -28,6 +29,8 @@ pub struct SubagentLog {
     root: String,
     session: String,
     children: Children,
+    /// What the session's own file says and its output does not.
+    signs: Vec<Sign>,
 }
 
 #[derive(Clone, Debug)]
@@ -49,6 +52,8 @@ pub enum Entry {
     Recent,
     /// A log file of a subagent.
     File,
+    /// The file of the session itself, which may have begun before the search.
+    Own,
     /// The entry is not of interest.
     Nothing,
 }
@@ -60,6 +65,15 @@ pub struct Reading {
     ours: Option<bool>,
     /// Whether the subagent's own first turn has begun; the lines before it are the parent's.
     begun: bool,
+    /// Whether the file is that of the session itself.
+    own: bool,
+}
+
+impl Reading {
+    /// Creates the reading of the session's own file.
+    pub fn own() -> Reading {
+        Reading { own: true, ..Reading::default() }
+    }
 }
 
 impl SubagentLog {
@@ -95,6 +109,7 @@ impl SubagentLog {
             root,
             session: String::new(),
             children: Children::default(),
+            signs: Vec::new(),
         })
     }
 
@@ -121,7 +136,7 @@ impl SubagentLog {
         }
         match &self.kind {
             Kind::Claude { project } => claude::entry(project, &self.session, depth, name),
-            Kind::Codex => codex::entry(depth, name),
+            Kind::Codex => codex::entry(&self.session, depth, name),
             Kind::Opencode => opencode::entry(depth, name),
             Kind::Gemini => gemini::entry(&self.session, depth, name),
         }
@@ -131,10 +146,21 @@ impl SubagentLog {
     pub fn read(&mut self, reading: &mut Reading, line: Line<'_>) -> bool {
         match &self.kind {
             Kind::Claude { .. } => claude::did_something(&self.session, line),
+            Kind::Codex if reading.own => {
+                codex::said(line, &mut self.signs);
+                false
+            }
             Kind::Codex => codex::did_something(&self.session, reading, line),
             Kind::Opencode => self.children.did_something(&self.session, line),
             Kind::Gemini => gemini::did_something(line),
         }
+    }
+}
+
+impl SubagentLog {
+    /// Takes what the session's own file said since the last call. Only the last report of a kind counts.
+    pub fn take_signs(&mut self) -> Vec<Sign> {
+        std::mem::take(&mut self.signs)
     }
 }
 

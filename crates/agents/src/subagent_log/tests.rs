@@ -1,6 +1,8 @@
 //! Lines as the CLIs write them, shortened.
 
 use super::*;
+use dogwatch_core::record::windows::{Window, WindowName};
+use dogwatch_core::time::moment::Wall;
 
 const PARENT: &str = "01a1e198-1dda-7730-8986-27bb90dc0594";
 const CHILD: &str = "01a1e198-2013-7222-93f7-5bf90a112f61";
@@ -57,6 +59,61 @@ fn only_codex_threads_of_the_session_are_its_subagents() {
     assert_eq!(work(&mut log(ReaderName::Codex), &rollout(PARENT, PARENT)), NOTHING);
     // Without its first line, the owner of a file is unknown.
     assert_eq!(work(&mut log(ReaderName::Codex), &rollout(CHILD, PARENT)[1..]), NOTHING);
+}
+
+/// When a report was made, and its windows: name, share and reset.
+type Report = (Option<Wall>, Vec<(WindowName, f64, Option<i64>)>);
+
+/// Returns the windows that the session's own file reports.
+fn windows(lines: &[&str]) -> Option<Report> {
+    let mut log = log(ReaderName::Codex);
+    let mut reading = Reading::own();
+    for line in lines {
+        assert!(!log.read(&mut reading, Line { bytes: line.as_bytes(), cut: false }), "it is no subagent");
+    }
+    let mut signs = log.take_signs();
+    assert!(signs.len() <= 1, "only the last report counts: {signs:?}");
+    let Sign::Windows { seen_at, windows } = signs.pop()? else { panic!("not a report about windows") };
+    let of = |w: &Window| (w.window, w.used_percent.value(), w.resets_at.map(|at| at.0));
+    Some((seen_at, windows.iter().map(of).collect()))
+}
+
+#[test]
+fn the_file_of_a_codex_session_reports_its_windows_by_their_length() {
+    use WindowName::{FiveHour, SevenDay};
+    let line = |limits: &str| {
+        format!(
+            r#"{{"timestamp":"2026-09-14T10:00:00Z","type":"event_msg","payload":{{"type":"token_count","info":{{"total_token_usage":{{"input_tokens":1}}}},"rate_limits":{limits}}}}}"#
+        )
+    };
+    let at = Wall::from_rfc3339("2026-09-14T10:00:00Z");
+    let both = line(
+        r#"{"limit_id":"codex","primary":{"used_percent":16.0,"window_minutes":300,"resets_at":1788465600},"secondary":{"used_percent":17.5,"window_minutes":10080,"resets_at":1789005600},"plan_type":"pro"}"#,
+    );
+    let week = line(
+        r#"{"primary":{"used_percent":84,"window_minutes":10079,"resets_in_seconds":600},"secondary":null}"#,
+    );
+    let model = line(
+        r#"{"limit_id":"of_one_model","primary":{"used_percent":99.0,"window_minutes":300,"resets_at":1788465600}}"#,
+    );
+    let found = vec![(FiveHour, 16.0, Some(1_788_465_600_000)), (SevenDay, 17.5, Some(1_789_005_600_000))];
+    assert_eq!(windows(&[&both]), Some((at, found.clone())));
+    assert_eq!(windows(&[&both, &model]), Some((at, found)), "another limit is ignored");
+    let later = at.map(|at| at.0 + 600_000);
+    assert_eq!(
+        windows(&[&both, &week]),
+        Some((at, vec![(SevenDay, 84.0, later)])),
+        "its position says nothing"
+    );
+    for none in [
+        "null",
+        "{}",
+        r#"{"primary":{"used_percent":5,"window_minutes":60}}"#,
+        r#"{"primary":{"used_percent":5}}"#,
+    ] {
+        assert_eq!(windows(&[&line(none)]), None, "{none}");
+    }
+    assert_eq!(windows(&["\"token_count\"", r#"{"type":"token_count"}"#]), None);
 }
 
 #[test]

@@ -182,6 +182,7 @@ impl Claude {
                 | Sign::NeedsHuman { .. }
                 | Sign::BackgroundWork { .. }
                 | Sign::Usage { .. }
+                | Sign::Windows { .. }
                 | Sign::Result(_)
                 | Sign::Repeated
                 | Sign::Keepalive

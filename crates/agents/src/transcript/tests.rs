@@ -35,6 +35,7 @@ fn words(format: Format, records: &[Value]) -> Vec<String> {
         | Sign::NeedsHuman { .. }
         | Sign::BackgroundWork { .. }
         | Sign::Usage { .. }
+        | Sign::Windows { .. }
         | Sign::Result(_)
         | Sign::Repeated
         | Sign::Unknown
@@ -356,6 +357,7 @@ fn codex_results_are_compared_without_their_times() {
         | Sign::NeedsHuman { .. }
         | Sign::BackgroundWork { .. }
         | Sign::Usage { .. }
+        | Sign::Windows { .. }
         | Sign::Result(_)
         | Sign::Repeated
         | Sign::Keepalive

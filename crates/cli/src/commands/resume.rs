@@ -14,6 +14,7 @@ use dogwatch_host::clock;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Journal, Loaded, repair};
 use dogwatch_host::store::lock::Place;
+use dogwatch_host::store::windows::WindowStore;
 use std::path::Path;
 
 /// Unpause a run, or continue one whose supervisor died
@@ -61,8 +62,9 @@ pub fn continue_run(found: &FoundRun, wake: bool, show: Show) -> Result<u8, CliE
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
     };
     let plan = secrets::kept(&found.dir);
-    let run =
+    let mut run =
         Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
+    run.know_windows(WindowStore::of_user().of_plan(run.plan()));
     let hidden = secrets::of(run.plan());
     notices.extend(sandboxing::examine(run.plan())?);
     let run = run.filtered(Box::new(|event| hidden.hide_in(event)));

@@ -18,6 +18,7 @@ use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
 use dogwatch_host::store::learned::{Depth, Loop};
 use dogwatch_host::store::lock::Place;
+use dogwatch_host::store::windows::WindowStore;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -89,6 +90,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let mut run = Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone())
         .filtered(Box::new(|event| hidden.hide_in(event)));
     run.learn_from(learned);
+    run.know_windows(WindowStore::of_user().of_plan(&loaded.plan));
     let ready = Ready {
         run,
         run_id,

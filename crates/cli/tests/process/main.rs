@@ -49,3 +49,4 @@ mod suspension;
 mod usage;
 mod vanishing;
 mod wake;
+mod windows;

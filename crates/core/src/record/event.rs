@@ -7,6 +7,7 @@ use crate::learn::LearnedState;
 use crate::record::day::DayUse;
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::notification::How;
+use crate::record::windows::WindowsUsed;
 use crate::run::caller::Source;
 use crate::settings::{AfterStop, Tampered};
 use crate::time::dur::Dur;
@@ -227,6 +228,17 @@ pub enum Event {
     /// The project's usage today, computed before a session starts. Recorded only if `budget.day` sets a limit and the
     /// totals changed.
     DayUsed(DayUse),
+    /// The agent's service reported how much of its subscription windows is used. Recorded when a whole percentage or a
+    /// reset time changes, and otherwise every ten minutes at most.
+    WindowsUsed(WindowsUsed),
+    /// The operator set a limit as a service would: until then no agent is called. An earlier limit is replaced.
+    LimitSet {
+        /// Until when. A time in the past lifts the limit.
+        until: Wall,
+        /// The account that it applies to. Absent if it applies to all agents.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        account: Option<String>,
+    },
     /// Stdout was silent past its limit, but evidence on another channel kept the session alive.
     WatchdogContinue {
         /// The node's name.
@@ -437,7 +449,8 @@ pub enum Event {
         /// Local time minus UTC, in seconds. Present for idle waits.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         utc_offset_s: Option<i32>,
-        /// Why an idle wait with `idle.strategy: learned` is as long as it is, for people.
+        /// Why the wait is as long as it is, for people: what an idle wait with `idle.strategy: learned` is based on, or
+        /// the window or the limit that a wait for a rate limit observes.
         #[serde(skip_serializing_if = "Option::is_none", default)]
         because: Option<String>,
     },

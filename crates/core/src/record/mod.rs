@@ -12,4 +12,5 @@ pub(crate) mod schema;
 pub mod status;
 pub mod summary;
 pub mod view;
+pub mod windows;
 pub mod words;

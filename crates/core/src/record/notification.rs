@@ -384,6 +384,8 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         | Event::AgentDrifted { .. }
         | Event::Used { .. }
         | Event::DayUsed(_)
+        | Event::WindowsUsed(_)
+        | Event::LimitSet { .. }
         | Event::WatchdogContinue { .. }
         | Event::Suspended { .. }
         | Event::MarkerSeen { .. }

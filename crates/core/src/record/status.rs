@@ -12,6 +12,9 @@ use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 use crate::watch::Channel;
 use serde::{Deserialize, Serialize};
+pub use windows::WindowStatus;
+
+mod windows;
 
 /// The status of a run. Unknown values are null.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -42,6 +45,13 @@ pub struct Status {
     /// The tokens and the cost of all sessions.
     #[serde(default)]
     pub spent: SpentStatus,
+    /// The subscription windows of the accounts that the run's agents use: those that were reported, and those with a
+    /// limit in `budget.window`.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub windows: Vec<WindowStatus>,
+    /// Until when the operator's limit keeps the run from calling an agent, if one is set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub limit_until: Option<Wall>,
     /// The problems recorded so far.
     pub troubles: Troubles,
     /// How the run ended, if it did.
@@ -203,6 +213,9 @@ pub enum DoingStatus {
         until: Option<Wall>,
         /// The remaining seconds, or null if the wait has no end.
         left_s: Option<Dur>,
+        /// Why the wait is as long as it is, if there is more to say than its kind.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        because: Option<String>,
     },
 }
 
@@ -363,6 +376,8 @@ impl Status {
             counts: view.totals().into(),
             last_evidence: last_evidence(view),
             spent: view.spent().into(),
+            windows: windows::of(view, now),
+            limit_until: view.limit.filter(|until| *until > now.unwrap_or(view.last).wall),
             troubles: troubles(view),
             ended: view.ended.as_ref().map(Ended::from),
             started_at: started.map(|_| view.began.wall),
@@ -514,15 +529,23 @@ impl DoingStatus {
                 }),
                 drifted: health.drifted,
             },
-            Doing::Waiting { why, delay, until } => DoingStatus::waiting(*why, *delay, *until, now),
+            Doing::Waiting { why, delay, until } => {
+                DoingStatus::waiting(*why, *delay, *until, node.waits.because.clone(), now)
+            }
         }
     }
 
     /// Returns the status of a wait. A pause has neither a length nor an end.
-    fn waiting(why: WaitWhy, delay: Dur, until: Option<Wall>, now: Option<Moment>) -> DoingStatus {
+    fn waiting(
+        why: WaitWhy,
+        delay: Dur,
+        until: Option<Wall>,
+        because: Option<String>,
+        now: Option<Moment>,
+    ) -> DoingStatus {
         let until = until.filter(|_| why != WaitWhy::Paused);
         let left_s = until.and_then(|until| left(until, now));
-        DoingStatus::Waiting { why, delay_s: until.map(|_| delay), until, left_s }
+        DoingStatus::Waiting { why, delay_s: until.map(|_| delay), until, left_s, because }
     }
 }
 

@@ -10,6 +10,7 @@ use crate::record::event::{
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
+use crate::record::windows::{AccountWindows, MAX_ACCOUNTS, WindowsUsed};
 use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
@@ -57,6 +58,12 @@ pub struct View {
     pub last_trouble: Option<(String, String)>,
     /// The agents that are set aside, by command line, and until when. `None` means for the rest of the run.
     pub resting: BTreeMap<String, Option<Wall>>,
+    /// The windows of the accounts that agents use, as last reported.
+    pub windows: BTreeMap<String, AccountWindows>,
+    /// Until when the operator wants no agent to be called.
+    pub limit: Option<Wall>,
+    /// The same for single accounts.
+    pub account_limits: BTreeMap<String, Wall>,
     /// The project's usage today, as last recorded.
     day: Option<DayUse>,
     /// The usage of this run's sessions that ended since then.
@@ -181,6 +188,8 @@ pub struct NodeWaits {
     pub put_off: Option<(WaitWhy, Dur, Wall)>,
     /// A wake that arrived while the node was not waiting.
     pub wake: Option<WaitEndedBy>,
+    /// Why the current wait is as long as it is.
+    pub because: Option<String>,
 }
 
 /// The results of a node's work.
@@ -395,6 +404,9 @@ impl View {
             Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
             Event::Suspended { for_s, unwatched } => self.suspend(*for_s, *unwatched),
             Event::DayUsed(day) => (self.day, self.since_day_use) = (Some(*day), Used::default()),
+            Event::WindowsUsed(used) => self.windows_used(used),
+            Event::LimitSet { until, account: None } => self.limit = Some(*until),
+            Event::LimitSet { until, account: Some(account) } => self.limit_account(account, *until),
             Event::Trouble { kind, detail } => self.note_trouble(kind, detail),
             Event::RunEnded(end) => self.ended = Some(end.clone()),
             Event::NodeTransition { node, to, reason, .. } => self.on(node, |n| n.change(at, *to, reason)),
@@ -464,9 +476,10 @@ impl View {
             }
             Event::NodeAttempt(a) => self.on(&a.node, |n| n.attempts.add(a)),
             Event::RecoveryPlanned(plan) => self.plan_recovery(plan),
-            Event::WaitStarted { node, why, delay_s, until, .. } => {
-                self.on(node, |n| n.wait(*why, *delay_s, *until))
-            }
+            Event::WaitStarted { node, why, delay_s, until, because, .. } => self.on(node, |n| {
+                n.wait(*why, *delay_s, *until);
+                n.waits.because.clone_from(because);
+            }),
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
             Event::WakeRemembered { node, by } => self.on(node, |n| n.waits.wake = Some(*by)),
             // These say what happened and change nothing.
@@ -538,6 +551,18 @@ impl View {
         if unwatched {
             self.watched.take_out(lasted);
             self.nodes.iter_mut().for_each(|n| n.time.watched.take_out(lasted));
+        }
+    }
+
+    fn windows_used(&mut self, used: &WindowsUsed) {
+        if self.windows.len() < MAX_ACCOUNTS || self.windows.contains_key(&used.account) {
+            self.windows.entry(used.account.clone()).or_default().take(used);
+        }
+    }
+
+    fn limit_account(&mut self, account: &str, until: Wall) {
+        if self.account_limits.len() < MAX_ACCOUNTS || self.account_limits.contains_key(account) {
+            self.account_limits.insert(account.to_owned(), until);
         }
     }
 

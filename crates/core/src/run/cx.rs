@@ -5,6 +5,7 @@ use crate::record::event::{Event, NodeState, Recorded, RunStarted};
 use crate::record::ids::{NodeIx, NodeName};
 use crate::record::notification::{self, How, MAX_PENDING_NOTIFICATIONS};
 use crate::record::view::View;
+use crate::record::windows::WindowsUsed;
 use crate::run::decision::Decision;
 use crate::settings::{Budget, Plan, ReaderName, Settings};
 use crate::text::clip;
@@ -30,6 +31,8 @@ pub(super) struct Cx {
     pub filter: Option<Filter>,
     /// What the nodes learned in earlier runs.
     learned: BTreeMap<NodeName, Arrivals>,
+    /// What other runs learned about the windows of accounts.
+    windows: Vec<WindowsUsed>,
 }
 
 /// A pure function that the shell supplies: it knows the secrets, and the core does not.
@@ -48,12 +51,27 @@ impl Cx {
             start: Some(started),
             filter: None,
             learned: BTreeMap::new(),
+            windows: Vec::new(),
         }
     }
 
     /// Sets what the nodes learned in earlier runs, before the run begins.
     pub fn set_learned(&mut self, learned: BTreeMap<NodeName, Arrivals>) {
         self.learned = learned;
+    }
+
+    /// Sets what other runs learned about the windows of accounts, before the run begins.
+    pub fn set_windows(&mut self, windows: Vec<WindowsUsed>) {
+        self.windows = windows;
+    }
+
+    /// Records what other runs learned about windows, as far as this run does not know it.
+    pub fn record_windows(&mut self) {
+        for used in std::mem::take(&mut self.windows) {
+            if self.view.windows.get(&used.account).is_none_or(|known| known.is_news(&used)) {
+                self.record(Event::WindowsUsed(used));
+            }
+        }
     }
 
     /// Restores the state of a resumed run. Returns `None` if its record has no `run_started`.
@@ -70,6 +88,7 @@ impl Cx {
             start: None,
             filter: None,
             learned: BTreeMap::new(),
+            windows: Vec::new(),
         })
     }
 
@@ -77,6 +96,7 @@ impl Cx {
     pub fn record_start(&mut self) {
         let Some(started) = self.start.take() else { return };
         self.record(Event::RunStarted(Box::new(started)));
+        self.record_windows();
         let mut learned = std::mem::take(&mut self.learned);
         let learners = self.view.nodes.iter().filter(|node| node.learned.is_some());
         for node in learners.map(|node| node.name.clone()).collect::<Vec<_>>() {

@@ -4,10 +4,11 @@ use crate::record::day::DayUse;
 use crate::record::event::{InputDigest, Observation, Pin, Report, Usage, WaitEndedBy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::record::notification::How;
+use crate::record::windows::Window;
 use crate::run::caller::Source;
 use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
-use crate::time::moment::Awake;
+use crate::time::moment::{Awake, Wall};
 use crate::watch::Fact;
 use crate::watch::feed::Heard;
 use crate::watch::health::HealthIssue;
@@ -149,6 +150,22 @@ pub enum Input {
     },
     /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
+    /// The service of a session's agent reported how much of its windows is used.
+    WindowsSeen {
+        /// The job.
+        job: Job,
+        /// When the service reported it.
+        seen_at: Wall,
+        /// The windows.
+        windows: Vec<Window>,
+    },
+    /// A person or program requested that no agent be called for a while, as if a service had refused.
+    LimitAsked {
+        /// Until when.
+        until: Wall,
+        /// The account that it applies to; `None` for all agents.
+        account: Option<String>,
+    },
     /// The local time zone's distance from UTC. Reported before the first step and whenever it changes.
     ZoneSeen {
         /// The offset of local time from UTC, in seconds.

@@ -12,6 +12,7 @@ pub mod circuit;
 mod cx;
 pub mod decision;
 pub mod ending;
+pub mod gate;
 pub mod idle;
 pub mod input;
 pub mod job;
@@ -39,6 +40,7 @@ use crate::learn::Arrivals;
 use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::view::View;
+use crate::record::windows::WindowsUsed;
 use crate::run::decision::Decision;
 use crate::run::ending::Ending;
 use crate::run::input::Input;
@@ -127,6 +129,11 @@ impl Run {
         self.cx.set_learned(learned);
     }
 
+    /// Sets what other runs learned about the windows of accounts. The run records it when it begins.
+    pub fn know_windows(&mut self, windows: Vec<WindowsUsed>) {
+        self.cx.set_windows(windows);
+    }
+
     /// Returns the fold of all events of the run.
     pub fn view(&self) -> &View {
         &self.cx.view
@@ -181,6 +188,8 @@ impl Run {
             | Input::Reported { .. }
             | Input::Used { .. }
             | Input::DayUsed(_)
+            | Input::WindowsSeen { .. }
+            | Input::LimitAsked { .. }
             | Input::ZoneSeen { .. }
             | Input::ResultSeen { .. }
             | Input::Suspended { .. }
@@ -227,7 +236,12 @@ impl Run {
             Input::KeeperSeen { job, stopped } => self.tell(job, NodeInput::KeeperSeen { stopped }),
             Input::JobExited { job, exit } => self.tell(job, NodeInput::Exited(exit)),
             Input::PipesClosed { job } => self.tell(job, NodeInput::PipesClosed),
-            Input::JobEnded { job, report } => self.tell(job, NodeInput::Ended(report)),
+            Input::JobEnded { job, report } => {
+                if let Some((seen_at, windows)) = report.totals.windows.clone() {
+                    self.windows_seen(job, seen_at.unwrap_or(self.cx.now.wall), windows);
+                }
+                self.tell(job, NodeInput::Ended(report));
+            }
             Input::Observed { job, seen } => self.tell(job, NodeInput::Observed(seen)),
             Input::Noted { job, fact } => self.tell(job, NodeInput::Noted(fact)),
             Input::HealthIssueFound { job, issue } => self.tell(job, NodeInput::HealthIssueFound(issue)),
@@ -237,6 +251,8 @@ impl Run {
                 self.stop_if_spent(job.node);
             }
             Input::DayUsed(day) => self.day_used(day),
+            Input::WindowsSeen { job, seen_at, windows } => self.windows_seen(job, seen_at, windows),
+            Input::LimitAsked { until, account } => self.limit_asked(until, account),
             Input::ZoneSeen { utc_offset_s } => self.cx.utc_offset_s = Some(utc_offset_s),
             Input::ResultSeen { job } => self.tell(job, NodeInput::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
@@ -372,7 +388,9 @@ impl Run {
 
     /// Starts an iteration with the first agent that is not resting. If all agents rest, waits for one.
     fn begin_iteration(&mut self, ix: NodeIx, cause: Cause) {
-        let Some(agent) = self.free_agent(ix) else {
+        let forced = std::mem::take(&mut self.nodes[ix.0].forced);
+        let any = || self.cx.any_agent(ix).filter(|_| forced);
+        let Some(agent) = self.cx.free_agent(ix).or_else(any) else {
             return self.wait_for_an_agent(ix);
         };
         if !self.nodes[ix.0].has_place(&self.cx) {
@@ -387,10 +405,9 @@ impl Run {
     }
 
     fn wait_for_an_agent(&mut self, ix: NodeIx) {
-        match self.rested_at(ix) {
-            Some(at) => {
-                let left = u64::try_from(at.0 - self.cx.now.wall.0).unwrap_or(0);
-                self.wait(ix, WaitWhy::RateLimit, Some(Dur::from_millis(left)));
+        match self.cx.opens(ix) {
+            Some((at, _)) => {
+                self.wait(ix, WaitWhy::RateLimit, Some(resume::left_of(at, self.cx.now.wall)));
             }
             None => {
                 let end = End::new(Outcome::ErrorLimit, 1, "no agent in the chain is available");

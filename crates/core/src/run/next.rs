@@ -1,7 +1,9 @@
 //! The next step after an iteration: another iteration, a wait, the node's end, or the run's end.
 
 use super::Run;
+use super::gate::AFTER_RESET;
 use super::over::{End, NodeEnd};
+use super::resume::left_of;
 use crate::record::event::{Cause, CheckResult, Event, Outcome, WaitEndedBy, WaitWhy};
 use crate::record::ids::NodeIx;
 use crate::run::ending::Ending;
@@ -10,8 +12,6 @@ use crate::settings::{AttemptPolicy, IdlePolicy};
 use crate::text::{check_output, one_line};
 use crate::time::dur::Dur;
 
-/// The extra wait after a rate limit's reset time, because clocks differ.
-const AFTER_RESET: Dur = Dur::from_secs(15);
 /// The first wait for a service that gives no reset time, in seconds.
 const FIRST_REFUSAL: u64 = 15;
 /// The longest wait for a service that gives no reset time.
@@ -111,7 +111,7 @@ impl Run {
         let because = || node.last.end.as_ref().map(|e| e.because.clone()).unwrap_or_default();
         match ending {
             // Another agent may have valid credentials.
-            Ending::AuthFailed if self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
+            Ending::AuthFailed if self.cx.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent) => None,
             Ending::AuthFailed => Some(End::new(Outcome::AuthFailed, 1, because())),
             Ending::Failed | Ending::TimedOut if self.cx.plan.stop_on_error => Some(End::new(
                 Outcome::StoppedOnError,
@@ -218,8 +218,13 @@ impl Run {
         let node = self.cx.view.node(ix);
         let refused = *ending == Ending::TimedOut && self.refused(ix).is_some();
         if refused || matches!(ending, Ending::RateLimited { .. }) {
-            let another = self.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent);
-            return (!another).then(|| (WaitWhy::RateLimit, self.limit_delay(ix, ending)));
+            let another = self.cx.free_agent(ix).is_some_and(|n| n != self.nodes[ix.0].agent);
+            let delay = || self.limit_delay(ix, ending).max(self.until_open(ix).unwrap_or(Dur::ZERO));
+            return (!another).then(|| (WaitWhy::RateLimit, delay()));
+        }
+        // No agent may be called, so no other wait matters.
+        if let Some(delay) = self.until_open(ix) {
+            return Some((WaitWhy::RateLimit, delay));
         }
         if let (Ending::Idle { .. }, Some(policy)) = (ending, &settings.idle) {
             return Some((WaitWhy::Idle, self.idle_delay(ix, policy)));
@@ -238,6 +243,11 @@ impl Run {
             return Some((WaitWhy::Error, node.failures.wait()));
         }
         (!settings.delay.is_zero()).then_some((WaitWhy::Delay, settings.delay))
+    }
+
+    /// Returns the time until an agent of the chain may be called, if none may be now.
+    fn until_open(&self, ix: NodeIx) -> Option<Dur> {
+        self.cx.opens(ix).map(|(at, _)| left_of(at, self.cx.now.wall))
     }
 
     /// Returns the wait for a rate limit: until shortly after the reset time, or with growing delays if there is none, but
@@ -325,7 +335,11 @@ impl Run {
         why != WaitWhy::Paused && may_end(why, by) && !own
     }
 
+    /// Ends a wait early. A person who ends a wait for an agent gets an iteration even though no agent may be called.
     pub(super) fn leave_wait(&mut self, ix: NodeIx, by: WaitEndedBy) {
+        let limited = self.nodes[ix.0].waiting() == Some(WaitWhy::RateLimit);
+        let person = matches!(by, WaitEndedBy::Operator | WaitEndedBy::Api | WaitEndedBy::Signal);
+        self.nodes[ix.0].forced = limited && person;
         let turn = self.nodes[ix.0].wake(&mut self.cx, by, Cause::Wake);
         self.turn(ix, turn);
     }

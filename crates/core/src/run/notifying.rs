@@ -61,6 +61,8 @@ impl Run {
             | Input::Reported { .. }
             | Input::Used { .. }
             | Input::DayUsed(_)
+            | Input::WindowsSeen { .. }
+            | Input::LimitAsked { .. }
             | Input::ZoneSeen { .. }
             | Input::ResultSeen { .. }
             | Input::Suspended { .. }

@@ -145,33 +145,12 @@ impl Run {
     /// nodes share the limit. Returns whether another agent can work.
     fn send_to_rest(&self, ix: NodeIx, plan: &mut RecoveryPlanned, until: Option<Wall>) -> bool {
         let present = self.cx.agent_label(ix, self.nodes[ix.0].agent);
-        let next = self.free_agents(ix).find(|(_, label)| *label != present);
+        let next = self.cx.free_agents(ix).find(|(_, label)| *label != present);
         if next.is_some() || until.is_some() {
             (plan.agent, plan.until) = (Some(present), until);
         }
         plan.next_agent = next.map(|(_, label)| label);
         plan.next_agent.is_some()
-    }
-
-    fn free_agents(&self, ix: NodeIx) -> impl Iterator<Item = (u32, String)> {
-        let count = 1 + self.cx.settings(ix).recovery.agents.len();
-        let now = self.cx.now.wall;
-        (0..count)
-            .filter_map(|n| u32::try_from(n).ok())
-            .map(move |n| (n, self.cx.agent_label(ix, n)))
-            .filter(move |(_, label)| self.cx.view.rests(label, now).is_none())
-    }
-
-    /// Returns the agent to use next: the first of the chain that is not resting.
-    pub(super) fn free_agent(&self, ix: NodeIx) -> Option<u32> {
-        self.free_agents(ix).next().map(|(n, _)| n)
-    }
-
-    /// Returns the earliest end of a rest in the chain, if any rest ends.
-    pub(super) fn rested_at(&self, ix: NodeIx) -> Option<Wall> {
-        let chain = 0..=self.cx.settings(ix).recovery.agents.len();
-        let labels = chain.filter_map(|n| u32::try_from(n).ok()).map(|n| self.cx.agent_label(ix, n));
-        labels.filter_map(|l| self.cx.view.rests(&l, self.cx.now.wall).flatten()).min()
     }
 
     /// Returns the node's end if the recovery budget is used up or identical hard stops repeat.

@@ -86,6 +86,7 @@ impl Run {
         let before: Vec<(NodeIx, Before)> =
             self.every().filter(under_way).map(|ix| (ix, self.before(ix))).collect();
         self.cx.record(Event::RunResumed(resumed));
+        self.cx.record_windows();
         self.resend_notifications();
         self.arm_budget();
         self.arm_run_ceiling();

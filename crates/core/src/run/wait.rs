@@ -77,8 +77,11 @@ impl Wait {
         self.release_keepers(cx);
     }
 
-    /// Returns why a learned wait is as long as it is.
+    /// Returns why the wait is as long as it is, if there is more to say than its kind.
     fn because(&self, cx: &Cx) -> Option<String> {
+        if self.why == WaitWhy::RateLimit {
+            return cx.opens(self.ix).and_then(|(_, why)| why);
+        }
         let decided = cx.learned_wait(self.ix).filter(|_| self.why == WaitWhy::Idle)?;
         let history = cx.view.node(self.ix).learned.as_deref()?;
         match decided.basis {

@@ -5,7 +5,8 @@
 //! of what one moment passes on. All inputs of one millisecond are one moment, however they were cut into chunks.
 
 use crate::record::event::{Observation, Usage};
-use crate::time::moment::Awake;
+use crate::record::windows::Window;
+use crate::time::moment::{Awake, Wall};
 use crate::watch::coalesce::Coalescer;
 use crate::watch::health::HealthIssue;
 use crate::watch::sign::{Heartbeats, Sign, Totals};
@@ -145,6 +146,8 @@ pub struct Feed {
     heard: Vec<Heard>,
     /// Whether the usage has changed since it was taken.
     used: bool,
+    /// Whether the windows were reported since they were taken.
+    windows: bool,
     /// Whether there was a result since it was taken.
     result: bool,
     /// The calls that only counted as progress, and how many of them failed.
@@ -182,6 +185,7 @@ impl Feed {
             moment: Moment::default(),
             heard: Vec::new(),
             used: false,
+            windows: false,
             result: false,
             thinned: (0, 0),
             totals: Totals::default(),
@@ -285,6 +289,11 @@ impl Feed {
         take(&mut self.used).then_some(Usage { tokens, cost_usd })
     }
 
+    /// Returns the windows if the service has reported them since the last call, and when it did if not just now.
+    pub fn take_windows(&mut self) -> Option<(Option<Wall>, Vec<Window>)> {
+        self.totals.windows.clone().filter(|_| take(&mut self.windows))
+    }
+
     /// Returns whether the agent gave its final result since the last call. With work in the background it is not
     /// final.
     pub fn take_result(&mut self) -> bool {
@@ -308,6 +317,7 @@ impl Feed {
             self.saw(at, channel, 1, u64::from(sign == Sign::Message));
         }
         self.used |= matches!(sign, Sign::Usage { .. });
+        self.windows |= matches!(sign, Sign::Windows { .. });
         self.result |= matches!(sign, Sign::Result(_));
         self.totals.add(&sign);
         if let Some(fact) = sign.into_fact() {

@@ -2,8 +2,10 @@
 //! `Sign::into_fact` returns the fact for the watchdog, and `Sign::progress` the channel on which a sign is progress. All
 //! texts kept here are bounded.
 
+use crate::record::windows::Window;
 use crate::text::{clip, one_line};
 use crate::time::dur::Dur;
+use crate::time::moment::Wall;
 use crate::watch::health::HealthIssue;
 use crate::watch::{Channel, Fact, ToolStarted};
 use serde::{Deserialize, Serialize};
@@ -99,6 +101,13 @@ pub enum Sign {
         /// The cost in US dollars, if the agent reports it.
         cost_usd: Option<f64>,
     },
+    /// The service reported how much of the subscription's windows is used.
+    Windows {
+        /// When, if it was not just now.
+        seen_at: Option<Wall>,
+        /// The windows.
+        windows: Vec<Window>,
+    },
     /// The agent's result. The last one of a session counts.
     Result(AgentResult),
     /// A plain agent printed a line that it had printed before.
@@ -140,6 +149,7 @@ impl Sign {
             | Sign::AuthFailed { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Keepalive
             | Sign::Unknown
@@ -168,6 +178,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
             | Sign::Keepalive
@@ -192,6 +203,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Windows { .. }
             | Sign::Repeated
             | Sign::Keepalive
             | Sign::Unknown
@@ -248,6 +260,8 @@ pub struct Totals {
     pub tokens: Option<u64>,
     /// The cost in US dollars, if the agent reports it.
     pub cost_usd: Option<f64>,
+    /// The last report about the subscription's windows, and when it was made if not just then.
+    pub windows: Option<(Option<Wall>, Vec<Window>)>,
     /// The number of open background tasks.
     pub background: u32,
     /// The last result.
@@ -284,6 +298,7 @@ impl Totals {
                 self.tokens = tokens.or(self.tokens);
                 self.cost_usd = cost_usd.or(self.cost_usd);
             }
+            Sign::Windows { seen_at, windows } => self.windows = Some((*seen_at, windows.clone())),
             Sign::Result(result) => self.ended(result.clone()),
             Sign::Unknown => self.unknown += 1,
             Sign::Drift => self.drifted = true,

@@ -5,12 +5,13 @@ use super::{HostShell, mcp_setup};
 use crate::clock;
 use crate::process::keeper;
 use crate::store::journal::DiskFile;
+use crate::store::windows::WindowStore;
 use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
     Buried, ChannelError, Collected, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
     WantedPrompt, Woken,
 };
-use dogwatch_core::record::event::Recorded;
+use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
@@ -68,6 +69,10 @@ impl Shell for HostShell<'_> {
     }
 
     fn show(&mut self, event: &Recorded, view: &View) {
+        if let Event::WindowsUsed(used) = &event.event {
+            // Only an aid for later runs: this run has it in its record.
+            let _ = WindowStore::of_user().keep(used);
+        }
         self.reporter.show(event, view);
     }
 

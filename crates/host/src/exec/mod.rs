@@ -343,7 +343,8 @@ impl Exec {
             && let Some(trail) = self.trail.take()
         {
             let ears = self.ears.clone();
-            self.following = Following::start(trail, &session, move |count| ears.subagents_did(count));
+            self.following =
+                Following::start(trail, &session, move |found| ears.subagents_did(found.activity));
         }
     }
 

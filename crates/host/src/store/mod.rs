@@ -12,3 +12,4 @@ pub mod secrets;
 pub mod serving;
 pub mod socket;
 pub mod token;
+pub mod windows;

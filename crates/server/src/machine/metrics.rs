@@ -5,7 +5,7 @@ use super::runs::{RUNS_LISTED, RunEntry, RunsQuery};
 use crate::routes::{HandlerResult, answer};
 use axum::extract::State;
 use axum::http::StatusCode;
-use dogwatch_core::record::status::{State as RunState, Status};
+use dogwatch_core::record::status::{State as RunState, Status, WindowStatus};
 use dogwatch_core::time::moment::Wall;
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -31,6 +31,7 @@ fn tell(machine: &Machine) -> String {
         }
     }
     page.iterations(&runs);
+    page.windows(&runs);
     page.head("dogwatch_agents", "gauge", "External agents by state.");
     for (state, count) in machine.agents.counts() {
         page.line("dogwatch_agents", &format!("{{state=\"{state}\"}}"), count as f64);
@@ -119,6 +120,35 @@ impl Page {
             ];
             for (ending, count) in kinds {
                 self.line(name, &labels(run, &format!(",ending=\"{ending}\"")), count as f64);
+            }
+        }
+    }
+}
+
+impl Page {
+    /// Lists the subscription windows with a known figure. An unknown figure has no line.
+    fn windows(&mut self, runs: &[RunEntry]) {
+        type Figure = fn(&WindowStatus) -> Option<f64>;
+        const METRICS: [(&str, &str, Figure); 3] = [
+            ("dogwatch_run_window_used_percent", "How much of a subscription window is used.", |w| {
+                w.used_percent.map(f64::from)
+            }),
+            ("dogwatch_run_window_resets_timestamp_seconds", "When a subscription window resets.", |w| {
+                w.resets_at.map(seconds)
+            }),
+            ("dogwatch_run_window_seen_timestamp_seconds", "When a window was last reported.", |w| {
+                w.seen_at.map(seconds)
+            }),
+        ];
+        for (name, help, figure) in METRICS {
+            self.head(name, "gauge", help);
+            for run in runs {
+                for window in run.status.iter().flat_map(|status| &status.windows) {
+                    let Some(value) = figure(window) else { continue };
+                    let (account, window) = (escaped(&window.account), window.window);
+                    let more = format!(",account=\"{account}\",window=\"{window}\"");
+                    self.line(name, &labels(run, &more), value);
+                }
             }
         }
     }

@@ -1,11 +1,11 @@
-//! Forwards wake, pause, resume, stop and tell to the run's own socket. A wake also continues a sleeping run, in a new
+//! Forwards wake, pause, resume, stop, tell and limit to the run's own socket. A wake also continues a sleeping run, in a new
 //! process. For every other run that is not running, the refusal names the command to type.
 
 use super::routes::{Machine, MachineState, find, run_blocking};
 use crate::client::Client;
 use crate::error::ApiError;
 use crate::peer::Peer;
-use crate::routes::{HandlerResult, answer, json, read_body, read_message, read_stop};
+use crate::routes::{HandlerResult, answer, json, read_body, read_limit, read_message, read_stop};
 use axum::body::Body;
 use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
@@ -57,6 +57,17 @@ pub(crate) async fn tell(
     let peer = Peer::of(&request);
     let text = read_message(machine.limits, request).await?;
     pass_on(&machine, peer, &run, "tell", serde_json::json!({"text": text})).await
+}
+
+pub(crate) async fn limit(
+    State(machine): MachineState,
+    path: RunPath,
+    request: Request<Body>,
+) -> HandlerResult {
+    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
+    let peer = Peer::of(&request);
+    let limit = read_limit(machine.limits, request).await?;
+    pass_on(&machine, peer, &run, "limit", limit).await
 }
 
 async fn simple(

@@ -10,7 +10,7 @@ use super::output::Outputs;
 use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
 use super::steer;
 use crate::error::ApiError;
-use crate::routes::{MessageBody, Stop};
+use crate::routes::{LimitBody, MessageBody, Stop};
 use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
@@ -281,6 +281,12 @@ fn steering() -> Vec<Op> {
         ))
         .takes::<MessageBody>(true)
         .refuses([ApiError::EmptyText]),
+        passed_on(Op::post(
+            "/v1/runs/{run}/limit",
+            "Call no agent until a time, as if its service had refused",
+            post(steer::limit),
+        ))
+        .takes::<LimitBody>(true),
     ]
 }
 

@@ -8,7 +8,7 @@ import { Timeline } from "./lanes.js";
 import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
-import { lamp, nameOf, nextWake, pills, stateText } from "./state.js";
+import { lamp, nameOf, nextWake, pills, stateText, windowsText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake, wakeable } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import { drawForecast, plannedLooks } from "./forecast.js";
@@ -185,6 +185,7 @@ export class RunPage {
       lasted === null ? null : fact(model.ended ? "Duration" : "Elapsed", span(Math.round(lasted))),
       fact("Iterations", el("b", {}, String(status?.counts?.iterations ?? model.iterations.length)), " ", pills(status)),
       fact("Cost", spent.cost === null ? (spent.unknown ? "unknown" : "\u2013") : `${money(spent.cost)}${spent.unknown ? " and more" : ""}`, spent.tokens === null ? "" : `, ${amount(spent.tokens)} tokens`),
+      status?.windows?.length ? fact("Windows", windowsText(status.windows)) : null,
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,
       status?.told?.length ? fact("Pending messages", oneLine(status.told.join("; "), 120)) : null,
       status?.troubles?.last ? fact("Last trouble", oneLine(status.troubles.last.detail, 160)) : null);

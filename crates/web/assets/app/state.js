@@ -86,6 +86,16 @@ export function pills(status) {
     pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"));
 }
 
+/** Formats the subscription windows with the age of each report. An unknown figure is shown as unknown. */
+export function windowsText(windows) {
+  return windows.map((w) => {
+    const used = w.used_percent === null ? "unknown" : `${w.used_percent}% used`;
+    const limit = w.limit_percent === null ? "" : ` of ${w.limit_percent}%`;
+    const age = w.age_s === null ? "" : `, ${span(Math.round(w.age_s))} ago`;
+    return `${w.account} ${w.window.replace("_", " ")}: ${used}${limit}${age}`;
+  }).join("; ");
+}
+
 /** Formats the cost. An unknown cost is shown as unknown, never as zero. */
 export function cost(spent) {
   if (!spent) return "";

@@ -1,7 +1,7 @@
 //! Formats a status as a few lines of text: active and failed nodes first, in bounded length.
 
 use crate::screen::words;
-use dogwatch_core::record::event::NodeState;
+use dogwatch_core::record::event::{NodeState, WaitWhy};
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, SpentStatus, State, Status};
 use dogwatch_core::record::view::Used;
 
@@ -9,6 +9,8 @@ use dogwatch_core::record::view::Used;
 const MAX_NODES: usize = 12;
 /// The most failing checks to name per node.
 const MAX_FAILING: usize = 3;
+/// The most windows of accounts to show.
+const MAX_WINDOWS: usize = 8;
 /// The most health issues of agents to show in the first line.
 const MAX_ISSUES: usize = 3;
 
@@ -24,6 +26,8 @@ pub fn text(status: &Status) -> String {
     lines.extend(counted(others));
     lines.push(totals(status));
     lines.extend(spent(&status.spent));
+    lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
+    lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
     lines.extend(status.pending_messages.first().map(|first| match status.pending_messages.len() {
         1 => format!("  message for the next prompt: {first}"),
         n => format!("  message for the next prompt: {first} (and {} more)", n - 1),
@@ -69,6 +73,9 @@ fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<S
         n => format!("  {}  iteration {n}: {how}", node.name),
     }];
     lines.extend(health_issues(&node.doing).into_iter().map(|issue| format!("    {issue}")));
+    if let DoingStatus::Waiting { why: WaitWhy::RateLimit, because: Some(because), .. } = &node.doing {
+        lines.push(format!("    {because}"));
+    }
     if let Some(streak) = node.idle_streak.as_ref().filter(|s| s.count > 0) {
         let (nth, lasted) = (words::nth(streak.count), words::span(streak.lasted_s));
         lines.push(format!("    idle ({nth} in a row, {}) for {lasted}", streak.reason));

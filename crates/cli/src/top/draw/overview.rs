@@ -220,6 +220,21 @@ pub fn cost(status: &Status) -> String {
     }
 }
 
+/// Lists the subscription windows with their ages: `; claude five_hour 24% (2m 00s ago), seven_day 13% (2m 00s ago)`.
+pub fn windows(status: &Status) -> String {
+    let mut text = String::new();
+    let mut account = "";
+    for window in &status.windows {
+        let who = if account == window.account { String::new() } else { format!("{} ", window.account) };
+        let used = window.used_percent.map_or_else(|| "unknown".to_owned(), |used| used.to_string());
+        let age = window.age_s.map_or_else(String::new, |age| format!(" ({} ago)", words::clock(age)));
+        let between = if account == window.account { ", " } else { "; " };
+        text.push_str(&format!("{between}{who}{} {used}{age}", window.window));
+        account = &window.account;
+    }
+    text
+}
+
 /// Formats a time as `21:01:14`.
 pub fn clock(at: Wall) -> String {
     at.to_string().get(11..19).unwrap_or("").to_owned()
@@ -254,7 +269,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
             c.interrupted,
             words::span(status.supervised_s)
         ),
-        format!("{}, {}{trouble}", words::tokens(&used), words::cost(&used)),
+        format!("{}, {}{}{trouble}", words::tokens(&used), words::cost(&used), windows(&status)),
     ];
     for (y, line) in (area.y + 1..area.y + area.height).zip(lines) {
         let line = printable(&line).replace('\n', " ");

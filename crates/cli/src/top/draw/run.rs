@@ -1,6 +1,6 @@
 //! Draws the page of one run: its lanes on a time axis, its events, and the evidence of the selected event.
 
-use super::overview::{clock, cost, state, why};
+use super::overview::{clock, cost, state, why, windows};
 use super::{Look, cell, text};
 use crate::screen::{Tone, words};
 use crate::top::lanes::{Checked, Lane, Lanes, Mark, Session};
@@ -64,7 +64,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let line = match &row.fault {
         Some(fault) => fault.clone(),
         None if !row.read => String::new(),
-        None => why(&status) + &nodes(&status),
+        None => why(&status) + &nodes(&status) + &windows(&status),
     };
     cell(buffer, area, area.y + 1, 1, area.width - 2, &printable(&line), Style::new());
 }

@@ -36,6 +36,7 @@ impl Event {
             | Event::Notified { .. }
             | Event::RunSlept { .. }
             | Event::IdleLearned { .. }
+            | Event::LimitSet { .. }
             | Event::RunEnded(_) => true,
             Event::NodeTransition { .. }
             | Event::CommandFinished(_)
@@ -49,6 +50,7 @@ impl Event {
             | Event::AgentDrifted { .. }
             | Event::Used { .. }
             | Event::DayUsed(_)
+            | Event::WindowsUsed(_)
             | Event::WatchdogContinue { .. }
             | Event::Suspended { .. }
             | Event::MarkerSeen { .. }

@@ -73,6 +73,8 @@ impl Event {
             Event::RunStarted(_)
             | Event::RunResumed(_)
             | Event::DayUsed(_)
+            | Event::WindowsUsed(_)
+            | Event::LimitSet { .. }
             | Event::Suspended { .. }
             | Event::Paused {}
             | Event::Unpaused {}

@@ -325,6 +325,8 @@ impl RunSummary {
             | Event::AgentDrifted { .. }
             | Event::Used { .. }
             | Event::DayUsed(_)
+            | Event::WindowsUsed(_)
+            | Event::LimitSet { .. }
             | Event::MarkerSeen { .. }
             | Event::SessionSignalled { .. }
             | Event::AgentReported { .. }

@@ -275,7 +275,7 @@ impl NodeView {
 
     pub(super) fn wait_over(&mut self, by: WaitEndedBy) {
         let was = std::mem::replace(&mut self.doing, Doing::Nothing);
-        self.waits.put_off = None;
+        (self.waits.put_off, self.waits.because) = (None, None);
         if matches!(was, Doing::Waiting { why: WaitWhy::Paused, .. }) {
             // A wake does not lift a pause, and lifting a pause does not discard the wake.
             return;

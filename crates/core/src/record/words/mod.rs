@@ -115,6 +115,8 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
             let text = format!("today so far: {}, {}", figures::tokens(&used), figures::cost(&used));
             (Progress, Quiet, text)
         }
+        Event::WindowsUsed(used) => (Detail, Quiet, parts::windows_used(used)),
+        Event::LimitSet { until, account } => (Main, Quiet, parts::limit_set(*until, account.as_deref())),
         Event::WatchdogContinue { deferred_by, .. } => {
             (Detail, Quiet, format!("idle timeout deferred by activity on {deferred_by}"))
         }

@@ -7,6 +7,7 @@ use crate::record::event::{
     WaitEndedBy, WaitWhy,
 };
 use crate::record::notification::How;
+use crate::record::windows::WindowsUsed;
 use crate::run::caller::Source;
 use crate::run::recovery::Action;
 use crate::settings::{AfterStop, Tampered};
@@ -110,6 +111,20 @@ pub(super) fn fact_tone(fact: &Fact) -> Tone {
 /// Formats the deadline for an answer, if there is one.
 pub(super) fn until(until: Option<Wall>) -> String {
     until.map_or_else(String::new, |until| format!(" (will be stopped at {until} if unanswered)"))
+}
+
+/// Describes the windows of an account: `windows of claude: five_hour 24% used, seven_day 13% used`.
+pub(super) fn windows_used(used: &WindowsUsed) -> String {
+    let windows: Vec<String> =
+        used.windows.iter().map(|w| format!("{} {} used", w.window, w.used_percent)).collect();
+    format!("windows of {}: {}", used.account, windows.join(", "))
+}
+
+pub(super) fn limit_set(until: Wall, account: Option<&str>) -> String {
+    match account {
+        Some(account) => format!("limit set for {account} until {until}"),
+        None => format!("limit set until {until}; no agent is called before"),
+    }
 }
 
 pub(super) fn human_ended(by: HumanEndedBy) -> &'static str {

@@ -45,6 +45,8 @@ pub(super) struct Node {
     pub agent: u32,
     /// The agent's own session that this iteration resumes.
     pub resumes: Option<String>,
+    /// An operator ended the wait for an agent: the next iteration starts even if no agent may be called.
+    pub forced: bool,
     /// The snapshot before the first iteration was attempted.
     first_kept: bool,
     /// The cause of the iteration that is being prepared.
@@ -155,6 +157,7 @@ impl Node {
             ending: None,
             agent: 0,
             resumes: None,
+            forced: false,
             first_kept: false,
             prepares: Cause::First,
             judged: JudgedTree::Untouched,

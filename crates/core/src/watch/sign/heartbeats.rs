@@ -43,6 +43,7 @@ impl Heartbeats {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
             | Sign::Keepalive
@@ -71,6 +72,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
             | Sign::Keepalive

@@ -1,7 +1,8 @@
 //! Finds the log files: watches the directories that lead to them, and reads the files as they grow.
 
 use super::log_file::LogFile;
-use dogwatch_agents::{Entry, SubagentLog};
+use dogwatch_agents::{Entry, Reading, SubagentLog};
+use dogwatch_core::watch::sign::Sign;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
 use rustix::io::Errno;
 use std::collections::{BTreeMap, HashMap};
@@ -41,6 +42,15 @@ pub struct Follower {
     seen: u64,
 }
 
+/// What the files of a session show.
+#[derive(Debug, PartialEq)]
+pub struct Found {
+    /// The number of new signs of subagent activity.
+    pub activity: u64,
+    /// What the session's own file says and its output does not.
+    pub signs: Vec<Sign>,
+}
+
 struct Happened {
     watch: i32,
     what: ReadFlags,
@@ -70,8 +80,8 @@ impl Follower {
         self.descend(&root, 0, false);
     }
 
-    /// Processes all pending events. Returns the number of signs that subagents were active.
-    pub fn look(&mut self) -> u64 {
+    /// Processes all pending events. Returns what they show.
+    pub fn look(&mut self) -> Found {
         if !std::mem::replace(&mut self.begun, true) {
             self.begin();
         }
@@ -83,7 +93,7 @@ impl Follower {
                 break;
             }
         }
-        std::mem::take(&mut self.seen)
+        Found { activity: std::mem::take(&mut self.seen), signs: self.log.take_signs() }
     }
 
     fn take(&mut self, event: &Happened) {
@@ -101,8 +111,9 @@ impl Follower {
             Entry::Dir | Entry::Newest | Entry::Recent if came && event.what.contains(ReadFlags::ISDIR) => {
                 self.descend(&path, depth + 1, true);
             }
-            Entry::File if came => self.open(&path, false),
-            Entry::File => self.read(&path),
+            Entry::File if came => self.open(&path, Reading::default(), false),
+            Entry::Own if came => self.open(&path, Reading::own(), false),
+            Entry::File | Entry::Own => self.read(&path),
             Entry::Dir | Entry::Newest | Entry::Recent | Entry::Nothing => {}
         }
     }
@@ -138,9 +149,10 @@ impl Follower {
                     let new = fresh
                         || entry.metadata().and_then(|meta| meta.created()).is_ok_and(|at| at > self.began);
                     if new || self.log.shares_files() {
-                        self.open(&entry.path(), !new);
+                        self.open(&entry.path(), Reading::default(), !new);
                     }
                 }
+                Entry::Own => self.open(&entry.path(), Reading::own(), false),
             }
         }
         recent.sort_unstable_by(|a, b| b.cmp(a));
@@ -169,11 +181,11 @@ impl Follower {
         }
     }
 
-    fn open(&mut self, path: &Path, from_end: bool) {
+    fn open(&mut self, path: &Path, reading: Reading, from_end: bool) {
         if self.tails.contains_key(path) {
             return self.read(path);
         }
-        let Ok(tail) = LogFile::open(path, from_end) else { return };
+        let Ok(tail) = LogFile::open(path, reading, from_end) else { return };
         if self.tails.len() >= MAX_TAILS {
             let oldest = self.tails.iter().min_by_key(|(_, (_, turn))| *turn).map(|(path, _)| path.clone());
             oldest.iter().for_each(|path| drop(self.tails.remove(path)));

@@ -23,7 +23,7 @@ pub struct LogFile {
 
 impl LogFile {
     /// Opens a regular file, to be read from its beginning or from its present end.
-    pub fn open(path: &Path, from_end: bool) -> io::Result<LogFile> {
+    pub fn open(path: &Path, reading: Reading, from_end: bool) -> io::Result<LogFile> {
         // Check before opening: opening a pipe, even briefly, wakes the process at its other end.
         let before = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)?;
         regular(before.st_mode)?;
@@ -36,7 +36,7 @@ impl LogFile {
             file: File::from(fd),
             offset,
             lines: Splitter::with_max(MAX_SUBAGENT_LOG_LINE),
-            reading: Reading::default(),
+            reading,
         })
     }
 

@@ -6,6 +6,9 @@
 //! so that a slow thread cannot hide written lines. A file counts as evidence only if it was created during the
 //! session, and a shared log only from its end at the start of the session. Only regular files are opened, and
 //! links are not followed. Errors are ignored: this evidence is optional.
+//!
+//! The file of the session itself is read as well, if its CLI writes there what its output does not contain: the
+//! windows of the subscription.
 
 mod follow;
 mod log_file;
@@ -13,6 +16,7 @@ mod log_file;
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::settings::ReaderName;
 use follow::Follower;
+pub use follow::Found;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use std::os::fd::{AsFd, OwnedFd};
@@ -24,8 +28,8 @@ pub fn of(name: ReaderName, work_dir: &Path) -> Option<SubagentLog> {
     SubagentLog::new(name, work_dir.to_str()?, |var| std::env::var(var).ok())
 }
 
-/// The callback. It receives the number of new signs of subagent activity.
-type OnActivity = Box<dyn Fn(u64) + Send + Sync>;
+/// The callback. It receives what the files show, if they show anything new.
+type OnActivity = Box<dyn Fn(Found) + Send + Sync>;
 
 /// Follows a session's files until dropped.
 pub struct Following(Arc<Shared>);
@@ -43,7 +47,7 @@ impl Following {
     pub fn start(
         mut log: SubagentLog,
         session: &str,
-        tell: impl Fn(u64) + Send + Sync + 'static,
+        tell: impl Fn(Found) + Send + Sync + 'static,
     ) -> Option<Following> {
         log.of_session(session);
         let follower = Follower::new(log).ok()?;
@@ -75,9 +79,9 @@ impl Shared {
     }
 
     fn look(&self) {
-        let seen = self.lock().look();
-        if seen > 0 {
-            (self.tell)(seen);
+        let found = self.lock().look();
+        if found.activity > 0 || !found.signs.is_empty() {
+            (self.tell)(found);
         }
     }
 

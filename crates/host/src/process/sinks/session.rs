@@ -4,7 +4,7 @@
 use super::RawFile;
 use crate::clock;
 use crate::driver::inbox::{Inbox, Mail};
-use crate::fs::subagent_log::Following;
+use crate::fs::subagent_log::{Following, Found};
 use dogwatch_agents::{Listener, MAX_LAST_LINE, SubagentLog};
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::run::input::Input;
@@ -49,6 +49,9 @@ impl SessionInputs {
         let feed = listener.feed();
         if let Some(usage) = feed.take_usage() {
             sink(Input::Used { job, usage });
+        }
+        if let Some((seen_at, windows)) = feed.take_windows() {
+            sink(Input::WindowsSeen { job, seen_at: seen_at.unwrap_or_else(|| clock::now().wall), windows });
         }
         if feed.take_result() {
             sink(Input::ResultSeen { job });
@@ -127,9 +130,14 @@ impl SessionSink {
     fn follow(&mut self, session: &str) {
         if let Subagents::Unknown(log) = std::mem::replace(&mut self.subagents, Subagents::Nowhere) {
             let (inputs, inbox) = (self.inputs.clone(), self.inbox.clone());
-            let report = move |count| {
-                let did = Happened::Subagents { count };
-                inputs.add(|feed, at| feed.take(at, did), |input| post(&inbox, inputs.job, input));
+            let report = move |Found { activity, signs }| {
+                let did = (activity > 0).then_some(Happened::Subagents { count: activity });
+                let said = signs.into_iter().map(Happened::Sign);
+                let found: Vec<Happened> = did.into_iter().chain(said).collect();
+                inputs.add(
+                    |feed, at| found.into_iter().for_each(|input| feed.take(at, input)),
+                    |input| post(&inbox, inputs.job, input),
+                );
             };
             self.subagents =
                 Following::start(log, session, report).map_or(Subagents::Nowhere, Subagents::Followed);
@@ -153,6 +161,9 @@ impl SessionSink {
         exit: Option<Exit>,
         leftovers: u64,
     ) -> (JobReport, Option<std::io::Error>) {
+        if let Subagents::Followed(following) = &self.subagents {
+            following.look();
+        }
         let (totals, marker, error_line) = self.inputs.with(|listener| {
             listener.close(clock::awake());
             let totals = listener.totals(exit.and_then(Exit::code)).clone();
