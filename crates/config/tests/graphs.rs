@@ -197,7 +197,7 @@ fn a_top_level_budget_applies_to_the_run_and_a_nodes_budget_to_the_node() {
     let budget = |settings: &[dogwatch_config::Setting]| {
         settings.iter().filter(|s| s.key.starts_with("budget.")).map(|s| s.value.clone()).collect::<Vec<_>>()
     };
-    assert_eq!(budget(&loaded.explain), ["off", "1h", "off", "5", "off", "off"]);
+    assert_eq!(budget(&loaded.explain), ["off", "1h", "off", "5", "off", "off", "off", "off"]);
     assert_eq!(budget(&loaded.explain_nodes[0].1), ["2"]);
     assert_eq!(budget(&loaded.explain_nodes[1].1), [""; 0]);
 }
