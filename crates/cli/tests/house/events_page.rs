@@ -9,12 +9,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The files that declare the types of the record.
-const SOURCES: [&str; 13] = [
+const SOURCES: [&str; 14] = [
     "record/event.rs",
     "record/event/payload.rs",
     "record/event/kinds.rs",
     "record/day.rs",
     "record/notification.rs",
+    "record/windows.rs",
     "run/caller.rs",
     "run/recovery.rs",
     "settings.rs",

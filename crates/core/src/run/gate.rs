@@ -195,7 +195,7 @@ mod tests {
         let claude = ReaderName::Claude;
         assert_eq!(of("claude -p --model opus", claude), "claude");
         assert_eq!(of("/usr/bin/claude", claude), "claude");
-        assert_eq!(of("env CLAUDE_CONFIG_DIR=/home/a/.work claude -p", claude), "claude /home/a/.work");
+        assert_eq!(of("env CLAUDE_CONFIG_DIR=/srv/work claude -p", claude), "claude /srv/work");
         assert_eq!(of("./work-claude -p", claude), "claude ./work-claude");
         assert_eq!(of("codex exec", ReaderName::Codex), "codex");
     }
