@@ -8,7 +8,7 @@ use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::text::one_line;
 use dogwatch_host::store::registry::Pointer;
-use std::fs::File;
+use dogwatch_host::store::safe_file;
 use std::io::{self, Read, Seek};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -31,9 +31,8 @@ const MAX_ERROR_TEXT: usize = 500;
 pub fn wake(found: &FoundRun) -> Result<String, CliError> {
     let cannot =
         |e: io::Error| CliError::usage(format!("cannot continue run {} in the background: {e}", found.id));
-    let errors =
-        File::options().read(true).write(true).create(true).truncate(true).open(found.dir.join(ERROR_FILE));
-    let mut errors = errors.map_err(cannot)?;
+    let errors = safe_file::update(&found.dir.join(ERROR_FILE), safe_file::PRIVATE);
+    let mut errors = errors.and_then(|file| file.set_len(0).map(|()| file)).map_err(cannot)?;
     let mut child = Command::new(std::env::current_exe().map_err(cannot)?)
         .args(["wake", found.id.as_str(), IN_OWN_SESSION, "--state-dir"])
         .arg(found.state_dir())

@@ -21,6 +21,8 @@ use std::path::{Path, PathBuf};
 pub const LOOP_FILE: &str = "RALPH.md";
 /// The project's settings, in the directory where dogwatch is started.
 pub const PROJECT_FILE: &str = "dogwatch.toml";
+/// How the origin of a setting begins if a flag sets it.
+const FLAG: &str = "flag ";
 const GRAPH_FILES: [&str; 4] = ["graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
 /// The flags that override settings, shared by `run` and `check`.
@@ -91,6 +93,12 @@ pub struct Planned {
 }
 
 impl Planned {
+    /// Returns the keys that flags set.
+    pub fn flags(&self) -> Vec<String> {
+        let set = self.explain.iter().filter(|setting| setting.origin.starts_with(FLAG));
+        set.map(|setting| setting.key.to_owned()).collect()
+    }
+
     /// Returns an error if this machine cannot run the plan.
     pub fn runs_here(&self) -> Result<(), CliError> {
         if self.faults.is_empty() { Ok(()) } else { Err(CliError::Diagnostics(self.faults.clone())) }

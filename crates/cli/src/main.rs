@@ -15,6 +15,7 @@ mod runs;
 mod sandboxing;
 mod screen;
 mod secrets;
+mod since_last_run;
 mod snapshot_index;
 mod supervise;
 mod top;

@@ -8,6 +8,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
 use dogwatch_host::driver::inbox::{Inbox, Mail};
+use dogwatch_host::process::caller;
 use dogwatch_server::{BusyError, Reply, Request, RunHandle, watch};
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
@@ -20,12 +21,13 @@ pub struct DriverHandle {
     inbox: Inbox,
     changed: watch::Receiver<u64>,
     nonce: String,
+    inherited: Vec<String>,
 }
 
 impl DriverHandle {
     /// Returns a handle that posts to this inbox. The nonce marks the processes of the run.
     pub fn new(inbox: Inbox, changed: watch::Receiver<u64>, nonce: String) -> DriverHandle {
-        DriverHandle { inbox, changed, nonce }
+        DriverHandle { inbox, changed, nonce, inherited: caller::inherited() }
     }
 }
 
@@ -58,6 +60,10 @@ impl RunHandle for DriverHandle {
 
     fn nonce(&self) -> Option<&str> {
         Some(&self.nonce)
+    }
+
+    fn inherited(&self) -> &[String] {
+        &self.inherited
     }
 
     fn changed(&self) -> watch::Receiver<u64> {

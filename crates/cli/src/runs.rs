@@ -1,14 +1,16 @@
 //! Finds the run that a command line names, and talks to it or reads its record.
 
-use crate::error::CliError;
+use crate::error::{CliError, print_line};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
+use dogwatch_core::text::printable;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
-use dogwatch_host::store::journal::{self, Loaded};
+use dogwatch_host::store::journal::{self, Integrity, Loaded};
 use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 /// How long a live run may take to answer a question. The run itself waits at most 1 s for its driver, so a run
@@ -132,7 +134,7 @@ fn candidates(found: &[FoundRun]) -> String {
 /// Prints a note to stderr. A closed stderr is ignored.
 pub fn note(text: &str) {
     use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "note: {}", dogwatch_core::text::printable(text));
+    let _ = writeln!(std::io::stderr(), "note: {}", printable(text));
 }
 
 fn no_such(wanted: &str) -> CliError {
@@ -152,9 +154,33 @@ impl FoundRun {
         registry::is_live(&self.dir)
     }
 
-    /// Reads the journal of the run.
+    /// Reads the journal of the run. Prints a warning if it is not as dogwatch wrote it.
     pub fn record(&self) -> Result<Loaded, CliError> {
-        journal::load(&self.dir).map_err(|e| CliError::usage(e.to_string()))
+        let (loaded, integrity) = self.judged_record()?;
+        self.warn(&integrity);
+        Ok(loaded)
+    }
+
+    /// Reads the journal of the run, and whether it is as dogwatch wrote it.
+    pub fn judged_record(&self) -> Result<(Loaded, Integrity), CliError> {
+        Registry::of_user().load(&self.id, &self.dir).map_err(|e| CliError::usage(e.to_string()))
+    }
+
+    /// Prints a warning if the record is not as dogwatch wrote it. For commands that do not read all of it.
+    pub fn check_record(&self) -> Option<String> {
+        let (_, integrity) = self.judged_record().ok()?;
+        self.warn(&integrity);
+        integrity.problem()
+    }
+
+    fn warn(&self, integrity: &Integrity) {
+        static WARNED: Mutex<Vec<RunId>> = Mutex::new(Vec::new());
+        let Some(problem) = integrity.problem() else { return };
+        let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+        if !warned.contains(&self.id) {
+            warned.push(self.id.clone());
+            print_line(&printable(&format!("warning: run {}: {problem}", self.id)));
+        }
     }
 
     /// Reads the journal and folds it into a view.

@@ -2,8 +2,10 @@
 //! file that only this user can read, so that the run can be resumed.
 
 use dogwatch_core::settings::Plan;
+use dogwatch_host::store::journal::hex;
 use dogwatch_host::store::safe_file;
 use dogwatch_host::store::secrets::{Secrets, install};
+use sha2::{Digest, Sha256};
 use std::io::{self, Read, Write};
 use std::path::Path;
 
@@ -16,20 +18,26 @@ pub fn of(plan: &Plan) -> &'static Secrets {
     install(&named)
 }
 
-/// Stores the plan if redaction removes something from it.
-pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<()> {
+/// Stores the plan if redaction removes something from it. Returns the hash of the file.
+pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<Option<String>> {
     let has_secret = of(plan).hide_in_value(&mut serde_json::to_value(plan)?);
     if plan.redacted() == *plan && !has_secret {
-        return Ok(());
+        return Ok(None);
     }
+    let text = serde_json::to_vec(plan)?;
     let mut file = safe_file::create_new(&run_dir.join(FILE), safe_file::PRIVATE)?;
-    file.write_all(&serde_json::to_vec(plan)?)?;
-    file.sync_all()
+    file.write_all(&text)?;
+    file.sync_all()?;
+    Ok(Some(hash(&text)))
 }
 
-/// Returns the stored plan, if there is one.
-pub fn kept(run_dir: &Path) -> Option<Plan> {
+/// Returns the stored plan and the hash of its file, if there is one.
+pub fn kept(run_dir: &Path) -> Option<(Plan, String)> {
     let mut text = Vec::new();
     safe_file::read(&run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    Some((serde_json::from_slice(&text).ok()?, hash(&text)))
+}
+
+fn hash(text: &[u8]) -> String {
+    hex(&Sha256::digest(text))
 }

@@ -10,7 +10,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
 use dogwatch_host::process::orphans;
-use dogwatch_host::store::journal::{self, Journal};
+use dogwatch_host::store::journal::{self, End, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place};
 use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_server::{serve, socket_path};
@@ -88,6 +88,25 @@ pub struct Ready {
     pub show: Show,
     /// The directory that gets a copy of each iteration's output.
     pub log_dir: Option<LogDir>,
+    /// Whether the head of the journal is kept in the registry.
+    pub keeps_head: bool,
+}
+
+/// Keeps the head of a run's journal in the registry, and the hash of its unredacted plan. A failure is only reported.
+pub fn keep_head(
+    run: &RunId,
+    journal: Journal,
+    (end, plan): (Option<End>, Option<String>),
+    notices: &mut Vec<Input>,
+) -> (Journal, bool) {
+    match Registry::of_user().keep_head(run, end, plan) {
+        Ok(head) => (journal.keeping(head), true),
+        Err(error) => {
+            let detail = format!("changes of the record cannot be detected later: {error}");
+            notices.push(Input::TroubleMet { kind: "head_not_kept", detail });
+            (journal, false)
+        }
+    }
 }
 
 /// Drives the run to its end and returns the exit code.
@@ -162,6 +181,7 @@ fn register(ready: &Ready, notices: &mut Vec<Input>) {
         path: ready.loop_file.clone(),
         pid: std::process::id(),
         since: clock::now().wall,
+        head: ready.keeps_head,
     };
     if let Err(error) = Registry::of_user().add(&pointer) {
         let detail = format!("cannot add the run to the list of runs: {error}");

@@ -93,7 +93,12 @@ fn learns(settings: &Settings) -> bool {
 }
 
 /// Returns the value of a setting as it would be written in a file; none if the path is unknown.
-fn value(path: &str, settings: &Settings, graph: Option<&GraphPlan>, layers: &Layers<'_>) -> Option<String> {
+pub(crate) fn value(
+    path: &str,
+    settings: &Settings,
+    graph: Option<&GraphPlan>,
+    layers: &Layers<'_>,
+) -> Option<String> {
     if let Some(key) = path.strip_prefix("external.") {
         return external_value(key, layers);
     }

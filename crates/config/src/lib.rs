@@ -8,6 +8,7 @@
 //! [`load()`] fills in the defaults. [`placeholders`] and [`words`] are used while a run is active.
 
 mod args;
+pub mod changes;
 mod commands;
 mod comments;
 pub mod diagnostic;

@@ -53,7 +53,7 @@ fn shows(journal: &[u8]) -> bool {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(FILE), journal).expect("writes");
     match journal::load(dir.path()) {
-        Ok(loaded) => loaded.broken_chain.is_some() || !loaded.torn.is_empty(),
+        Ok(loaded) => loaded.chain.broken().is_some() || !loaded.torn.is_empty(),
         Err(_) => true,
     }
 }

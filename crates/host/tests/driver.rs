@@ -123,6 +123,7 @@ fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&E
         dogwatch: String::new(),
         seed: 0,
         settings_sha256: String::new(),
+        flags: Vec::new(),
     };
     let nonce = format!("driver-test-{}", std::process::id());
     let lock = lock.unwrap_or_else(|| take_lock(dir, &loop_file, &run_id, &nonce));

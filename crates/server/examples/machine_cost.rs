@@ -96,8 +96,14 @@ fn make_run(dir: &Path, registry: &Path, n: u32) -> (RunId, Journal, u64) {
     let run = RunId::new(since, n.to_be_bytes());
     let run_dir = dir.join("project/.dogwatch/runs").join(run.as_str());
     std::fs::create_dir_all(&run_dir).expect("a directory");
-    let pointer =
-        Pointer { run: run.clone(), run_dir: run_dir.clone(), path: dir.join("RALPH.md"), pid: 1, since };
+    let pointer = Pointer {
+        run: run.clone(),
+        run_dir: run_dir.clone(),
+        path: dir.join("RALPH.md"),
+        pid: 1,
+        since,
+        head: false,
+    };
     Registry::at(registry.to_owned()).add(&pointer).expect("registers");
     let mut journal = Journal::create(&run_dir).expect("a journal");
     let mut seq = 0;

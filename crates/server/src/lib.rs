@@ -55,6 +55,10 @@ pub trait RunHandle: Send + Sync {
     fn nonce(&self) -> Option<&str> {
         None
     }
+    /// Returns the nonces of the runs whose sessions started this run.
+    fn inherited(&self) -> &[String] {
+        &[]
+    }
     /// Returns the sequence number of the last recorded event as a watch channel, which closes when the run ends.
     fn changed(&self) -> watch::Receiver<u64>;
 }

@@ -22,11 +22,12 @@ impl Peer {
     }
 
     /// Returns the source of a request to a run of this process. Reads `/proc`, so it may block for a moment.
-    pub fn source(peer: Option<Peer>, nonce: Option<&str>) -> Result<Source, ApiError> {
+    pub fn source(peer: Option<Peer>, nonce: Option<&str>, inherited: &[String]) -> Result<Source, ApiError> {
         match peer {
             Some(Peer::Process(pid)) => {
-                source(&examine(pid, std::process::id()), nonce).map_err(|denied| match denied {
-                    Denied::OwnSession | Denied::Gone => ApiError::NotOperator,
+                let caller = examine(pid, std::process::id());
+                source(&caller, nonce, inherited).map_err(|denied| match denied {
+                    Denied::OwnSession | Denied::OtherSession | Denied::Gone => ApiError::NotOperator,
                 })
             }
             Some(Peer::TokenHolder) => Ok(Source::Operator),

@@ -275,7 +275,7 @@ async fn submit(
 ) -> HandlerResult {
     let handle = Arc::clone(&shared.handle);
     let asked = move || {
-        let from = Peer::source(peer, handle.nonce())?;
+        let from = Peer::source(peer, handle.nonce(), handle.inherited())?;
         handle.ask(ask(from)).map_err(|BusyError| ApiError::Busy)
     };
     match tokio::task::spawn_blocking(asked).await {

@@ -86,6 +86,7 @@ pub fn started(plan: Plan) -> RunStarted {
         dogwatch: "test".to_owned(),
         seed: 7,
         settings_sha256: String::new(),
+        flags: Vec::new(),
     }
 }
 

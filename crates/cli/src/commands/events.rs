@@ -24,6 +24,7 @@ pub struct Args {
 /// Runs `dogwatch events` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
+    found.check_record();
     if args.follow && found.is_live() { follow(args, &found) } else { from_record(args, &found) }
 }
 

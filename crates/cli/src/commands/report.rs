@@ -47,15 +47,18 @@ pub struct Report {
     pub live: bool,
     /// The first line of the record whose hash does not match the line before it.
     pub broken_chain: Option<u64>,
+    /// Why the record is not as dogwatch wrote it.
+    pub record_problem: Option<String>,
 }
 
 impl Report {
     /// Reads the record of a run and summarizes it.
     pub fn of(found: &FoundRun) -> Result<Report, CliError> {
         let live = found.is_live();
-        let record = found.record()?;
+        let (record, integrity) = found.judged_record()?;
         let summary = RunSummary::fold(&record.events);
-        Ok(Report { found: found.clone(), summary, live, broken_chain: record.broken_chain })
+        let (broken_chain, record_problem) = (record.chain.broken(), integrity.problem());
+        Ok(Report { found: found.clone(), summary, live, broken_chain, record_problem })
     }
 
     /// Returns the view of the run.

@@ -5,7 +5,8 @@ use crate::pinning;
 use crate::sandboxing;
 use crate::screen::ShowFlags;
 use crate::secrets;
-use crate::supervise::{Ready, hold, random, supervise};
+use crate::since_last_run;
+use crate::supervise::{Ready, hold, keep_head, random, supervise};
 use dogwatch_core::Run;
 use dogwatch_core::learn::Arrivals;
 use dogwatch_core::record::event::RunStarted;
@@ -49,6 +50,9 @@ pub struct Args {
     /// Directory that gets a copy of each iteration's output, as NUMBER_TIME.log
     #[arg(short = 'l', long, value_name = "DIR")]
     log_dir: Option<PathBuf>,
+    /// Refuse to start if settings or checks changed since the last run
+    #[arg(long)]
+    strict: bool,
     /// Values for the declared arguments: --name value, --name=value, or in order; `--` is needed only where a name
     /// is also an option of this command
     #[arg(last = true, value_name = "ARGS")]
@@ -80,21 +84,25 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         )
     };
     let (learned, mut notices) = learned(&state, &file, &loaded.plan);
+    let changed = since_last_run::changes(&state, &file, &loaded);
+    notices.extend(since_last_run::report(changed, args.strict)?);
     if !git {
         notices.push(no_git());
     }
     let run_dir = state.make_run(&run_id).map_err(no_record)?;
     let run_dir = run_dir.canonicalize().unwrap_or(run_dir);
-    secrets::keep(&run_dir, &loaded.plan).map_err(no_record)?;
+    let kept_plan = secrets::keep(&run_dir, &loaded.plan).map_err(no_record)?;
     let hidden = secrets::of(&loaded.plan);
     let mut run = Run::new(started(&file, &loaded, run_id.clone())?, loaded.plan.clone())
         .filtered(Box::new(|event| hidden.hide_in(event)));
     run.learn_from(learned);
     run.know_windows(WindowStore::of_user().of_plan(&loaded.plan));
+    let journal = Journal::create(&run_dir).map_err(no_record)?;
+    let (journal, keeps_head) = keep_head(&run_id, journal, (None, kept_plan), &mut notices);
     let ready = Ready {
         run,
         run_id,
-        journal: Journal::create(&run_dir).map_err(no_record)?,
+        journal,
         state_dir: state.path().canonicalize().map_err(no_record)?,
         run_dir,
         work_dir: file.work_dir,
@@ -103,6 +111,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         notices: notices.into_iter().chain(sandbox).collect(),
         show: args.show.show(),
         log_dir,
+        keeps_head,
     };
     supervise(held, ready)
 }
@@ -163,5 +172,6 @@ fn started(file: &LoopFile, loaded: &Planned, run: RunId) -> Result<RunStarted, 
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
         seed: u64::from_ne_bytes(random()?),
         settings_sha256: file.settings_sha256(),
+        flags: loaded.flags(),
     })
 }

@@ -3,6 +3,7 @@ mod text;
 use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
+use dogwatch_core::record::view::View;
 use dogwatch_host::clock;
 pub use text::{headline, text};
 
@@ -33,12 +34,14 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 
 /// Returns the status of a run: from the run itself if it is live, otherwise from its record.
 pub fn status(found: &FoundRun) -> Result<Status, CliError> {
-    if let Some(status) = found.ask("/v1/status") {
-        return Ok(status);
+    if let Some(status) = found.ask::<Status>("/v1/status") {
+        let problem = found.judged_record().map_or_else(|e| Some(e.message()), |(_, found)| found.problem());
+        return Ok(status.with_record_problem(problem));
     }
     let live = found.is_live();
-    let view = found.view()?;
-    Ok(Status::of(&view, live.then(clock::now)))
+    let (record, integrity) = found.judged_record()?;
+    let status = Status::of(&View::fold(&record.events), live.then(clock::now));
+    Ok(status.with_record_problem(integrity.problem()))
 }
 
 fn orchestrator(found: &FoundRun) -> Result<serde_json::Value, CliError> {

@@ -11,6 +11,7 @@ use dogwatch_core::record::words::{Sentence, Style, Tone, Weight};
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
+use dogwatch_host::store::registry::Registry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
@@ -110,7 +111,9 @@ impl Formatter {
             words::span(end.total_duration_s),
             end.exit_code
         );
-        let third = format!("  record: {}", shown_path(&self.run_dir));
+        let head = view.started.as_ref().and_then(|started| Registry::of_user().head(&started.run));
+        let head = head.map_or_else(String::new, |head| format!(", head {head}"));
+        let third = format!("  record: {}{head}", shown_path(&self.run_dir));
         let more = [(Tone::Plain, second), (Tone::Quiet, third)];
         let mut lines = vec![ScreenLine::from(words::sentence(event, Style::Line))];
         lines.extend(more.map(|(tone, text)| ScreenLine { tone, text: printable(&text).into_owned() }));

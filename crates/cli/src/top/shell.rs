@@ -62,6 +62,8 @@ struct Shell {
     terminal: Terminal<Tty>,
     pointers: BTreeMap<RunId, Pointer>,
     tails: BTreeMap<RunId, Tail>,
+    /// What is wrong with the records, and whether each run was live when that was judged.
+    judged: BTreeMap<RunId, (bool, Option<String>)>,
     /// Runs whose journals may hold unread events.
     unread: VecDeque<RunId>,
     watch: Watch,
@@ -103,6 +105,7 @@ impl Shell {
             terminal: Terminal::new(tty)?,
             pointers: BTreeMap::new(),
             tails: BTreeMap::new(),
+            judged: BTreeMap::new(),
             unread: VecDeque::new(),
             watch: Watch::new(),
             signals: SignalFd::new(&taken)?,
@@ -168,6 +171,7 @@ impl Shell {
         self.feed(Input::Runs(known));
         let shown: Vec<(RunId, bool)> = self.top.rows.iter().map(|r| (r.run.clone(), r.live)).collect();
         self.tails.retain(|run, _| shown.iter().any(|(known, _)| known == run));
+        self.judged.retain(|run, _| shown.iter().any(|(known, _)| known == run));
         for (run, live) in shown {
             let Some(pointer) = self.pointers.get(&run) else { continue };
             if live && !self.watch.is_watching(&run) {
@@ -193,6 +197,7 @@ impl Shell {
         match tail.read() {
             Ok(piece) => {
                 if piece.replaced {
+                    self.judged.remove(&run);
                     self.feed(Input::Replaced(run.clone()));
                 }
                 // The run on the open page has priority; the others take turns.
@@ -201,10 +206,28 @@ impl Shell {
                     (true, _) => self.unread.push_back(run.clone()),
                     (false, _) => {}
                 }
-                self.feed(Input::Read { run, events: piece.events, more: piece.more });
+                self.feed(Input::Read { run: run.clone(), events: piece.events, more: piece.more });
+                if !piece.more
+                    && let Some(problem) = self.record_problem(&run)
+                {
+                    self.feed(Input::Unreadable(run, problem));
+                }
             }
             Err(error) => self.feed(Input::Unreadable(run, format!("cannot read its record: {error}"))),
         }
+    }
+
+    /// Returns what is wrong with the record of a run. Reads all of it, so once while the run is live and once after it.
+    fn record_problem(&mut self, run: &RunId) -> Option<String> {
+        let live = self.top.rows.iter().any(|row| row.run == *run && row.live);
+        if let Some((_, known)) = self.judged.get(run).filter(|(then, _)| *then == live) {
+            return known.clone();
+        }
+        let dir = self.pointers.get(run)?.run_dir.clone();
+        let found = FoundRun { id: run.clone(), dir };
+        let problem = found.judged_record().ok().and_then(|(_, integrity)| integrity.problem());
+        self.judged.insert(run.clone(), (live, problem.clone()));
+        problem
     }
 
     fn send(&mut self, run: RunId, order: Order) {

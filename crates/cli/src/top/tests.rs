@@ -59,6 +59,7 @@ impl Book {
             dogwatch: "test".to_owned(),
             seed: 0,
             settings_sha256: String::new(),
+            flags: Vec::new(),
         };
         let mut book = Book::default();
         book.add(0, Event::RunStarted(Box::new(started)));

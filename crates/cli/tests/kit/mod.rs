@@ -220,7 +220,7 @@ impl Drop for Project {
 /// Returns the events of a journal and asserts that it has no torn line, no gap and an unbroken chain.
 pub fn journal(run_dir: &Path) -> Vec<Value> {
     let loaded = dogwatch_host::store::journal::load(run_dir).unwrap_or_else(|e| panic!("{e}"));
-    assert_eq!(loaded.broken_chain, None, "the chain is unbroken");
+    assert_eq!(loaded.chain.broken(), None, "the chain is unbroken");
     assert!(loaded.torn.is_empty(), "no torn line: {:?}", String::from_utf8_lossy(&loaded.torn));
     let text = std::fs::read_to_string(run_dir.join("events.jsonl")).expect("the journal is text");
     text.lines().map(|l| serde_json::from_str(l).expect("checked above")).collect()

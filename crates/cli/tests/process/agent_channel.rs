@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
+use std::path::Path;
 use std::time::Duration;
 
 /// An agent in Python that prints nothing. It starts its server, initializes it, and repeats the given calls with a
@@ -38,9 +39,22 @@ assert server.wait() == 0
 
 fn agent(front: &str, times: u32, pause: &str, calls: &[Value]) -> Project {
     let project = Project::new();
+    let answers = project.outside("answers");
+    answering(project, &answers, front, times, pause, calls)
+}
+
+/// Writes a loop whose agent writes the answers to this file.
+fn answering(
+    project: Project,
+    answers: &Path,
+    front: &str,
+    times: u32,
+    pause: &str,
+    calls: &[Value],
+) -> Project {
     project.file("agent.py", AGENT);
     let calls: Vec<String> = calls.iter().map(|call| format!("'{call}'")).collect();
-    let (bin, answers) = (env!("CARGO_BIN_EXE_dogwatch"), project.outside("answers"));
+    let bin = env!("CARGO_BIN_EXE_dogwatch");
     let line = format!(
         "env BIN={bin} ANSWERS={} python3 agent.py {times} {pause} {}",
         answers.display(),
@@ -100,6 +114,37 @@ fn a_reported_state_counts_like_a_marker() {
     assert!(text(3).starts_with("Nothing has failed"), "{}", text(3));
     assert!(text(4).starts_with("This loop has no checks"), "{}", text(4));
     assert!(!project.run_dir().join("loop/000001/mcp.json").exists(), "the key goes with its session");
+}
+
+#[test]
+fn the_agent_channel_works_in_the_sandbox() {
+    if !crate::sandbox::is_supported() {
+        return;
+    }
+    let calls = [
+        json!(["report_progress", {"message": "half of it"}]),
+        json!(["save_artifact", {"name": "plan.md", "content": "# the plan"}]),
+        json!(["check_done", {}]),
+        json!(["report_state", {"state": "idle", "reason": "no_pending_tasks"}]),
+    ];
+    for mode in ["worktree", "strict"] {
+        let front = format!(
+            "sandbox: {{mode: {mode}, required: true}}\ndone_when: [test -e plan]\nmax_iterations: 1\n{GRACES}"
+        );
+        let project = Project::new();
+        let answers = project.path("answers");
+        let project = answering(project, &answers, &front, 1, "0", &calls);
+        let done = project.run(&["-n", "1"]);
+        let said = project.lines("answers");
+        assert_eq!(said.len(), 5, "{mode}: {said:?} {}", done.stderr);
+        assert!(said.iter().all(|answer| answer.contains("\"result\"")), "{mode}: {said:?}");
+        assert!(said[3].contains("test -e plan"), "{mode}: {}", said[3]);
+        let events = done.events();
+        assert_eq!(one(&events, "marker_seen")["state"], "idle", "{mode}");
+        assert_eq!(all(&events, "agent_reported").len(), 4, "{mode}");
+        let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
+        assert_eq!(std::fs::read_to_string(kept).expect("it is saved"), "# the plan");
+    }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! Files of the record that another program changed or replaced.
 
 use crate::kit::skip::skip;
-use crate::kit::{GRACES, Project, Running, kinds, one};
+use crate::kit::{GRACES, Project, kinds, one};
 use std::os::unix::fs::{PermissionsExt, chown, symlink};
 use std::process::Command;
 
@@ -72,27 +72,28 @@ fn a_link_or_a_fifo_in_place_of_our_files_is_named_and_nothing_is_written_throug
 
 // promise: 14
 #[test]
-fn without_a_home_a_directory_of_another_user_in_tmp_is_refused() {
+fn a_state_directory_of_another_user_is_refused() {
     if !rustix::process::geteuid().is_root() {
         return skip("only root can give files away");
     }
-    let project = Project::acting("append starts $pid");
-    let tmp = project.outside("tmp");
-    let ours = tmp.join(format!("dogwatch-{}", rustix::process::getuid().as_raw()));
-    std::fs::create_dir_all(&ours).expect("a directory");
-    std::fs::set_permissions(&tmp, std::fs::Permissions::from_mode(0o1777)).expect("we own the file");
-    let start = || {
-        let mut command = project.command(&["run", "loop", "-n", "1", "--json"]);
-        command.env_remove("HOME").env_remove("XDG_STATE_HOME").env("TMPDIR", &tmp);
-        Running::start(command).finish()
-    };
-    chown(&ours, Some(4711), None).expect("root may");
-    let refused = start();
-    refused.assert_code(2);
-    assert!(refused.stderr.contains("belongs to user 4711"), "{}", refused.stderr);
-    assert!(!project.path("starts").exists() && !ours.join("locks").exists());
-    chown(&ours, Some(0), None).expect("root may");
-    start().assert_code(0);
+    for (name, mode) in [("state/dogwatch", 0o755), ("state/dogwatch", 0o1777), ("work/.dogwatch", 0o755)] {
+        let project = Project::acting("append starts $pid");
+        let theirs = project.outside(name);
+        std::fs::create_dir(&theirs).expect("a directory");
+        let around = theirs.parent().expect("a parent");
+        std::fs::set_permissions(around, std::fs::Permissions::from_mode(mode)).expect("it is ours");
+        chown(&theirs, Some(4711), None).expect("root may");
+        let refused = project.call(&["run", "loop", "-n", "1"]);
+        refused.assert_code(2);
+        assert!(refused.stderr.contains("belongs to user 4711"), "{name}: {}", refused.stderr);
+        assert!(refused.stderr.contains("help: "), "{name}: {}", refused.stderr);
+        assert!(
+            !project.path("starts").exists()
+                && std::fs::read_dir(&theirs).expect("a directory").next().is_none()
+        );
+        chown(&theirs, Some(0), None).expect("root may");
+        project.call(&["run", "loop", "-n", "1"]).assert_code(0);
+    }
 }
 
 // promise: 14

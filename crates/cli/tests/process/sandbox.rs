@@ -1,10 +1,12 @@
 //! The sandbox of a session. The agents here try to write, read, connect and signal outside of it.
 
 use crate::kit::{GRACES, Project, kinds, one};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
 /// Returns whether this kernel enforces everything. The tests of the sandbox are skipped elsewhere.
-fn is_supported() -> bool {
+pub fn is_supported() -> bool {
     let support = dogwatch_host::sandbox::Support { landlock: 6, mounts: true };
     let out = Command::new(env!("CARGO_BIN_EXE_dogwatch")).args(["sandboxed", "--probe"]).output();
     let text = String::from_utf8_lossy(&out.expect("dogwatch starts").stdout).into_owned();
@@ -81,19 +83,32 @@ fn a_sandboxed_session_writes_only_the_work_tree_and_what_it_needs() {
 }
 
 #[test]
-fn a_sandboxed_session_cannot_signal_its_keeper_or_dogwatch() {
+fn a_sandboxed_session_reaches_neither_its_keeper_nor_abstract_sockets_outside() {
     if !is_supported() {
         return;
     }
+    // The name of an abstract socket begins with a null byte.
+    let name = format!("dogwatch-test-{}", std::process::id());
+    let address = SocketAddr::from_abstract_name(name.as_bytes()).expect("an address");
+    let _listener = UnixListener::bind_addr(&address).expect("an abstract socket");
+    let abstract_socket =
+        format!("/usr/bin/python3 -c 'import socket; socket.socket(socket.AF_UNIX).connect(\"\\0{name}\")'");
     let attempts = [
         ("KEEPER", "kill -STOP $PPID"),
         ("DOGWATCH", "kill -TERM $(ps -o ppid= -p $PPID)"),
+        ("ABSTRACT", abstract_socket.as_str()),
         ("own", "sleep 60 & kill $!"),
     ];
-    let project = attempting("sandbox: worktree", &attempts);
-    let done = project.run(&["-n", "1"]);
-    done.assert_code(0);
-    assert_eq!(project.lines("done"), ["own"], "{:?}", project.lines("log"));
+    for mode in ["worktree", "strict"] {
+        let project = attempting(&format!("sandbox: {mode}"), &attempts);
+        let done = project.run(&["-n", "1"]);
+        done.assert_code(0);
+        assert_eq!(project.lines("done"), ["own"], "{mode}: {:?}", project.lines("log"));
+    }
+    // Without a sandbox the socket accepts, so the attempt is real.
+    let project = attempting("sandbox: off", &attempts[2..]);
+    project.run(&["-n", "1"]).assert_code(0);
+    assert_eq!(project.lines("done"), ["ABSTRACT", "own"], "{:?}", project.lines("log"));
 }
 
 #[test]
@@ -125,17 +140,4 @@ fn a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_conn
     let project = attempting("sandbox: worktree", &attempts[..4]);
     project.run(&["-n", "1"]).assert_code(0);
     assert_eq!(project.lines("done"), ["system", "tree", "NETRC", "LIST"]);
-}
-
-#[test]
-fn the_agent_channel_works_in_the_sandbox() {
-    if !is_supported() {
-        return;
-    }
-    // The actor speaks to the run as the MCP server of a session does.
-    let project =
-        Project::acting_with(&format!("sandbox: strict\n{GRACES}"), "say hi; marker idle no_pending_tasks");
-    let done = project.run(&["-n", "1"]);
-    done.assert_code(0);
-    assert_eq!(one(&done.events(), "iteration_idle")["reason"], "no_pending_tasks");
 }

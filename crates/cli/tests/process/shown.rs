@@ -42,6 +42,9 @@ impl Session {
 
     /// Replaces what differs from run to run.
     fn masked(&self, line: &str) -> String {
+        let line = line
+            .rsplit_once(", head ")
+            .map_or_else(|| line.to_owned(), |(rest, _)| rest.to_owned() + ", head HASH");
         let mut line = line.replace(env!("CARGO_BIN_EXE_dogwatch"), "BIN");
         line = line.replace(&self.project.path("").display().to_string(), "DIR/");
         line = line.replace(self.project.path("").display().to_string().trim_end_matches('/'), "DIR");

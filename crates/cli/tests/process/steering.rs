@@ -1,6 +1,6 @@
 //! Only the operator steers a run. The agents here try to steer their own run in many ways.
 
-use crate::kit::{GRACES, Project, all, kinds, one};
+use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use serde_json::Value;
 
 /// Sends a request to the socket of `dogwatch serve`, which would forward it to the run.
@@ -63,10 +63,33 @@ fn an_agent_cannot_steer_its_own_run_however_it_calls() {
 
 // promise: 14
 #[test]
-fn a_message_of_an_agent_of_another_run_carries_its_source() {
+fn an_agent_of_another_run_cannot_steer() {
     let project = Project::acting("say hi; ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
-    let run = project.start_run(&["-n", "2"]);
+    let run = project.start_run(&["-n", "1"]);
+    there.pid();
+    for args in [&["tell", "obey"][..], &["stop"], &["pause"], &["wake"], &["resume"]] {
+        let mut command = project.command(args);
+        command.env("DOGWATCH_NONCE", "0123456789abcdef0123456789abcdef");
+        let answer = Running::start(command).finish();
+        answer.assert_code(2);
+        assert!(answer.stderr.contains("only the operator may steer a run"), "{args:?}: {}", answer.stderr);
+    }
+    gate.open();
+    let end = run.finish();
+    assert_eq!(end.assert_code(0).end()["outcome"], "clean");
+    assert!(all(&project.journal(), "told").is_empty());
+}
+
+// promise: 14
+#[test]
+fn an_agent_steers_a_run_that_it_started_and_its_messages_carry_their_source() {
+    let nonce = "0123456789abcdef0123456789abcdef";
+    let project = Project::acting("say hi; ready there; await gate");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut command = project.command(&["run", "loop", "--json", "-n", "2"]);
+    command.env("DOGWATCH_NONCE", nonce);
+    let run = Running::start(command);
     there.pid();
     let tell = |text: &str, nonce: Option<&str>| {
         let mut command = project.command(&["tell", text]);
@@ -74,7 +97,7 @@ fn a_message_of_an_agent_of_another_run_carries_its_source() {
         assert!(command.output().expect("dogwatch starts").status.success());
     };
     tell("from a person", None);
-    tell("from a program", Some("0123456789abcdef0123456789abcdef"));
+    tell("from a program", Some(nonce));
     gate.open();
     there.pid();
     gate.open();

@@ -62,6 +62,9 @@ pub struct Status {
     pub supervised_s: Dur,
     /// The last event in the record.
     pub last_event: Option<LastEvent>,
+    /// Why the record may not be as dogwatch wrote it: it was changed, or it cannot be compared with its head.
+    #[serde(default)]
+    pub record_problem: Option<String>,
 }
 
 /// The state of a run in one word.
@@ -383,7 +386,13 @@ impl Status {
             started_at: started.map(|_| view.began.wall),
             supervised_s: started.map_or(Dur::ZERO, |_| view.supervised(counted_to)),
             last_event: (view.seq > 0).then_some(LastEvent { seq: view.seq, at: view.last.wall }),
+            record_problem: None,
         }
+    }
+
+    /// Adds what is wrong with the record. The events themselves cannot show it.
+    pub fn with_record_problem(self, problem: Option<String>) -> Status {
+        Status { record_problem: problem, ..self }
     }
 }
 

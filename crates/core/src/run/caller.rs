@@ -1,7 +1,8 @@
 //! Decides whether the process that sent a request may steer a run.
 //!
 //! Only the operator steers. A process of a session belongs to the agent: it may use the agent channel, and nothing
-//! else. The shell collects the facts, because only the operating system knows them.
+//! else. That also holds for the sessions of other runs, with one exception: an agent that starts a run of its own may
+//! steer that run. The shell collects the facts, because only the operating system knows them.
 
 use serde::{Deserialize, Serialize};
 
@@ -24,7 +25,7 @@ pub enum Source {
     /// The operator, or a program of the operator.
     #[default]
     Operator,
-    /// An agent of another run.
+    /// An agent of another run, whose session started this run.
     Agent,
 }
 
@@ -48,20 +49,26 @@ impl Source {
 pub enum Denied {
     /// The caller belongs to a session of the run.
     OwnSession,
+    /// The caller belongs to a session of a run that did not start this one.
+    OtherSession,
     /// The caller exited, so it cannot be identified.
     Gone,
 }
 
-/// Returns the source of a request to the run with this nonce, or the reason why the request is refused.
-pub fn source(caller: &Caller, nonce: Option<&str>) -> Result<Source, Denied> {
+/// Returns the source of a request to the run with this nonce, or the reason why the request is refused. `inherited`
+/// are the nonces that the supervisor of the run carries itself, because a session of another run started it.
+pub fn source(caller: &Caller, nonce: Option<&str>, inherited: &[String]) -> Result<Source, Denied> {
     if caller.gone {
         return Err(Denied::Gone);
     }
     let carries = nonce.is_some_and(|own| caller.nonces.iter().any(|found| found == own));
-    match (caller.descends || carries, caller.nonces.is_empty()) {
-        (true, _) => Err(Denied::OwnSession),
-        (false, true) => Ok(Source::Operator),
-        (false, false) => Ok(Source::Agent),
+    if caller.descends || carries {
+        return Err(Denied::OwnSession);
+    }
+    match caller.nonces.iter().all(|found| inherited.contains(found)) {
+        true if caller.nonces.is_empty() => Ok(Source::Operator),
+        true => Ok(Source::Agent),
+        false => Err(Denied::OtherSession),
     }
 }
 
@@ -76,17 +83,23 @@ mod tests {
     #[test]
     fn a_process_of_the_run_is_refused_by_its_ancestors_or_by_its_nonce() {
         for own in [caller(true, &[]), caller(false, &["mine"]), caller(true, &["other"])] {
-            assert_eq!(source(&own, Some("mine")), Err(Denied::OwnSession), "{own:?}");
+            assert_eq!(source(&own, Some("mine"), &[]), Err(Denied::OwnSession), "{own:?}");
         }
         let gone = Caller { gone: true, ..Caller::default() };
-        assert_eq!(source(&gone, Some("mine")), Err(Denied::Gone));
+        assert_eq!(source(&gone, Some("mine"), &[]), Err(Denied::Gone));
     }
 
     #[test]
-    fn another_process_is_the_operator_unless_it_belongs_to_another_run() {
-        assert_eq!(source(&caller(false, &[]), Some("mine")), Ok(Source::Operator));
-        assert_eq!(source(&caller(false, &["other"]), Some("mine")), Ok(Source::Agent));
-        assert_eq!(source(&caller(false, &["other"]), None), Ok(Source::Agent));
+    fn a_session_of_another_run_is_refused_unless_it_started_this_run() {
+        let started_by = ["other".to_owned()];
+        assert_eq!(source(&caller(false, &[]), Some("mine"), &[]), Ok(Source::Operator));
+        assert_eq!(source(&caller(false, &[]), Some("mine"), &started_by), Ok(Source::Operator));
+        assert_eq!(source(&caller(false, &["other"]), Some("mine"), &started_by), Ok(Source::Agent));
+        for nonces in [&["other"][..], &["other", "third"]] {
+            let inherited = if nonces.len() == 1 { &[][..] } else { &started_by };
+            assert_eq!(source(&caller(false, nonces), Some("mine"), inherited), Err(Denied::OtherSession));
+        }
+        assert_eq!(source(&caller(false, &["other"]), None, &[]), Err(Denied::OtherSession));
     }
 
     #[test]

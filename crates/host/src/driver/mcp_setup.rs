@@ -306,7 +306,7 @@ pub fn same(a: &str, b: &str) -> bool {
 
 fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let mut text = Vec::new();
-    std::fs::File::open(path)?.take(max + 1).read_to_end(&mut text)?;
+    safe_file::read_named(path)?.take(max + 1).read_to_end(&mut text)?;
     if text.len() as u64 > max {
         return Err(io::Error::new(io::ErrorKind::InvalidData, format!("is larger than {max} bytes")));
     }

@@ -22,6 +22,7 @@ impl HostShell<'_> {
         let home_dir = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let facts = Facts {
             reader: run.session(job.node).reader,
+            program: argv.first().map_or("", String::as_str),
             work_tree: &home::work_tree(&work_dir),
             work_dir: &work_dir,
             state_dir: &self.paths.state_dir,

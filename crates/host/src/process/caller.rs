@@ -41,6 +41,12 @@ pub fn examine(pid: i32, run: u32) -> Caller {
     Caller { descends: !caller.gone, ..caller }
 }
 
+/// Returns the nonces that this process and its ancestors carry: those of the runs whose sessions started it.
+pub fn inherited() -> Vec<String> {
+    let own = i32::try_from(std::process::id()).unwrap_or(0);
+    examine(own, 0).nonces
+}
+
 /// Returns the nonces in the environment of a process, or none if it cannot be read.
 fn nonces_of(pid: i32) -> Vec<String> {
     let mut env = Vec::new();

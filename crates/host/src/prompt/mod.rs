@@ -9,6 +9,7 @@ mod failing;
 pub mod recovery;
 
 use crate::prompt::recovery::{Artifact, Facts, Templates};
+use crate::store::safe_file;
 use dogwatch_config::frontmatter;
 use dogwatch_config::placeholders::{CommandOutput, Values, asks_for_checks, expand};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
@@ -233,12 +234,8 @@ pub fn read_bounded(file: &std::path::Path) -> io::Result<String> {
 
 /// Reads a text file of at most `max` bytes.
 pub fn read_at_most(file: &std::path::Path, max: usize) -> io::Result<String> {
-    // Opening a FIFO would block until a writer appears.
-    if !std::fs::metadata(file)?.is_file() {
-        return Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file"));
-    }
     let mut bytes = Vec::new();
-    std::fs::File::open(file)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
+    safe_file::read_named(file)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
     if bytes.len() > max {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
     }

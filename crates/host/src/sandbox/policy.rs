@@ -3,8 +3,10 @@
 use super::enter::{ARGUMENT, POLICY_VAR};
 use crate::driver::mcp_setup::ARTIFACTS;
 use crate::process::keeper::EnvChange;
+use crate::store::safe_file;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
+use std::io::Read;
 use std::path::{Path, PathBuf};
 
 /// The TCP ports that every strict session may connect to: HTTP and HTTPS.
@@ -43,6 +45,8 @@ pub struct Policy {
 pub struct Facts<'a> {
     /// The reader of the agent, which tells where its CLI keeps its state.
     pub reader: ReaderName,
+    /// The program of the agent, as its command line names it.
+    pub program: &'a str,
     /// The directory where the session starts.
     pub work_dir: &'a Path,
     /// The work tree around it.
@@ -100,12 +104,17 @@ impl Policy {
     }
 }
 
+/// The longest file in place of a git directory that is read, in bytes.
+const MAX_LINK: u64 = 8 * 1024;
+
 /// The name of the directory for temporary files, below the directory of the iteration.
 const TMP: &str = "tmp";
 
 /// Returns the git directory of a linked worktree, which is outside of it: that of the repository it belongs to.
 fn git_dir(work_tree: &Path) -> Option<PathBuf> {
-    let link = std::fs::read_to_string(work_tree.join(".git")).unwrap_or_default();
+    let mut link = String::new();
+    let file = safe_file::read_named(&work_tree.join(".git")).ok()?;
+    file.take(MAX_LINK).read_to_string(&mut link).ok()?;
     let dir = link.trim().strip_prefix("gitdir: ").map(PathBuf::from)?;
     let dir = if dir.is_absolute() { dir } else { work_tree.join(dir) };
     // A linked worktree has its directory in `.git/worktrees` of the repository.
@@ -148,16 +157,31 @@ fn resolve(path: &str, facts: &Facts<'_>) -> PathBuf {
 fn readable(facts: &Facts<'_>) -> Vec<PathBuf> {
     let mut read: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
     let path = (facts.env)("PATH").unwrap_or_default();
-    for dir in path.split(':').filter(|dir| dir.starts_with('/')).map(PathBuf::from) {
+    let dirs = || path.split(':').filter(|dir| dir.starts_with('/')).map(PathBuf::from);
+    let agent = dirs().map(|dir| dir.join(facts.program)).find(|file| file.is_file());
+    read.extend(agent.and_then(|file| package(&file, facts.home)));
+    for dir in dirs() {
         // A prefix such as ~/.nvm/versions/node/v20 has `bin` and `lib`. The home directory itself is not one.
         let prefix = dir.parent().filter(|prefix| facts.home.is_none_or(|home| !home.starts_with(prefix)));
-        read.extend(prefix.map(|prefix| prefix.join("lib")));
+        // The shims of a version manager (pyenv, rbenv, asdf) start programs elsewhere in its directory.
+        let shims = dir.ends_with("shims");
+        read.extend(prefix.map(|prefix| if shims { prefix.to_owned() } else { prefix.join("lib") }));
         read.push(dir);
     }
     read.extend(facts.home.iter().flat_map(|home| HOME_FILES.map(|file| home.join(file))));
     read.extend([facts.run_dir.to_owned(), facts.loop_file.to_owned()]);
     read.extend(std::env::current_exe());
     read
+}
+
+/// Returns what a program consists of, wherever the link on `PATH` leads: its npm packages, its prefix (a directory with
+/// `bin`), or only its file.
+fn package(program: &Path, home: Option<&Path>) -> Option<PathBuf> {
+    let file = program.canonicalize().ok()?;
+    let modules = file.ancestors().filter(|dir| dir.ends_with("node_modules")).last();
+    let prefix = file.parent().filter(|dir| dir.ends_with("bin")).and_then(Path::parent);
+    let prefix = prefix.filter(|prefix| home.is_none_or(|home| !home.starts_with(prefix)));
+    Some(modules.or(prefix).unwrap_or(&file).to_owned())
 }
 
 /// Returns the ports of the proxies that the environment names.
@@ -184,4 +208,32 @@ pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>,
     }
     let words = [exe, ARGUMENT.to_owned()].into_iter().chain(argv).collect();
     Ok((words, env))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_program_is_readable_with_its_package_but_the_home_directory_is_not() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = dir.path().canonicalize().expect("a directory");
+        let put = |name: &str| {
+            let file = home.join(name);
+            std::fs::create_dir_all(file.parent().expect("a parent")).expect("a directory");
+            std::fs::write(&file, "").expect("writes");
+            file
+        };
+        let cli = put("npm/node_modules/@a/cli/cli.js");
+        std::fs::create_dir(home.join("npm/node_modules/.bin")).expect("a directory");
+        let link = home.join("npm/node_modules/.bin/cli");
+        symlink(&cli, &link).expect("a link");
+        let of = |file: &Path| package(file, Some(&home)).expect("it exists");
+        assert_eq!(of(&link), home.join("npm/node_modules"));
+        assert_eq!(of(&put("tools/x/bin/x")), home.join("tools/x"));
+        assert_eq!(of(&put("bin/mine")), home.join("bin/mine"));
+        assert_eq!(of(&put("versions/1.2.3")), home.join("versions/1.2.3"));
+        assert_eq!(package(&home.join("gone"), Some(&home)), None);
+    }
 }

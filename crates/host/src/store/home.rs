@@ -60,15 +60,19 @@ pub fn iteration_dir(run: &Path, node: &NodeName, iteration: Iteration) -> PathB
     run.join(node.as_str()).join(format!("{:06}", iteration.0))
 }
 
+/// The state directory of a user without a home directory. Nothing can be created below it.
+const NOWHERE: &str = "/dev/null/dogwatch";
+
 /// Returns the user's state directory (`$XDG_STATE_HOME/dogwatch`), which holds locks and data that outlives a
-/// project.
+/// project. Without a home directory there is none: a shared directory such as `/tmp` could be prepared by others.
 pub fn user_state_dir() -> PathBuf {
-    let xdg = std::env::var_os("XDG_STATE_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    let home = || std::env::var_os("HOME").map(PathBuf::from).filter(|p| p.is_absolute());
-    match xdg.or_else(|| Some(home()?.join(".local/state"))) {
-        Some(base) => base.join("dogwatch"),
-        None => std::env::temp_dir().join(format!("dogwatch-{}", rustix::process::getuid().as_raw())),
-    }
+    state_dir_of(std::env::var_os("XDG_STATE_HOME").map(PathBuf::from), std::env::home_dir())
+}
+
+fn state_dir_of(xdg: Option<PathBuf>, home: Option<PathBuf>) -> PathBuf {
+    let xdg = xdg.filter(|dir| dir.is_absolute());
+    let home = home.filter(|dir| dir.is_absolute()).map(|dir| dir.join(".local/state"));
+    xdg.or(home).map_or_else(|| PathBuf::from(NOWHERE), |base| base.join("dogwatch"))
 }
 
 /// Returns the directories that only dogwatch writes: the state of a project and the user's. Changes there do not
@@ -87,6 +91,9 @@ pub fn user_config_file() -> Option<PathBuf> {
 /// Creates a directory and its parents for this user only. Fails if another user put something in place of the
 /// directory or its parent.
 pub fn make_private(path: &Path) -> io::Result<()> {
+    if path.starts_with(NOWHERE) {
+        return Err(io::Error::other("there is no home directory; set HOME or XDG_STATE_HOME"));
+    }
     let parent = path.parent().filter(|parent| parent.parent().is_some());
     // Check the parent before creating anything in it. A missing parent is created below.
     match parent.map_or(Ok(()), safe_file::check_dir) {
@@ -103,4 +110,25 @@ pub fn make_private(path: &Path) -> io::Result<()> {
 /// Returns the work tree of a directory: the nearest ancestor with a `.git`, or the directory itself.
 pub fn work_tree(dir: &Path) -> PathBuf {
     dir.ancestors().find(|p| p.join(".git").exists()).unwrap_or(dir).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    // promise: 14
+    #[test]
+    fn the_state_directory_is_never_at_a_predictable_path_in_a_shared_directory() {
+        let of = |xdg: &str, home: &str| {
+            let some = |text: &str| (!text.is_empty()).then(|| PathBuf::from(text));
+            state_dir_of(some(xdg), some(home)).display().to_string()
+        };
+        assert_eq!(of("/x", "/h"), "/x/dogwatch");
+        assert_eq!(of("relative", "/h"), "/h/.local/state/dogwatch");
+        for nowhere in [of("", ""), of("relative", "relative")] {
+            assert_eq!(nowhere, NOWHERE);
+            let refused = make_private(&Path::new(&nowhere).join("locks")).expect_err("refused");
+            assert!(refused.to_string().contains("set HOME or XDG_STATE_HOME"), "{refused}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! lock on the `alive` file of the run does: the kernel releases it when its holder dies.
 
 use crate::store::home;
+use crate::store::journal::{self, Chain, End, HeadFile, Integrity, KnownHead, Loaded, ReadError};
 use crate::store::safe_file;
 use crate::store::socket;
 use dogwatch_core::record::ids::RunId;
@@ -37,6 +38,9 @@ pub struct Pointer {
     pub pid: u32,
     /// When it started.
     pub since: Wall,
+    /// Whether the head of its journal is kept next to this pointer. Runs of older versions have none.
+    #[serde(default)]
+    pub head: bool,
 }
 
 /// The registry directory.
@@ -80,6 +84,56 @@ impl Registry {
         self.follow(run)
     }
 
+    /// Creates the head file of a run's journal: where it ends, and the hash of the file with the unredacted plan.
+    pub fn keep_head(&self, run: &RunId, end: Option<End>, plan: Option<String>) -> io::Result<HeadFile> {
+        let path = self.head_file(run);
+        home::make_private(path.parent().unwrap_or(&self.dir))?;
+        HeadFile::create(&path, end, plan)
+    }
+
+    /// Returns the hash of the last line that was written to a run's journal, if it is known.
+    pub fn head(&self, run: &RunId) -> Option<String> {
+        KnownHead::read(&self.head_file(run)).ok().map(|head| head.hash().to_owned())
+    }
+
+    /// Returns whether this user started or adopted the run in this directory.
+    pub fn knows(&self, run: &RunId, run_dir: &Path) -> bool {
+        let real = |dir: &Path| dir.canonicalize().unwrap_or_else(|_| dir.to_owned());
+        self.follow(run).is_some_and(|pointer| real(&pointer.run_dir) == real(run_dir))
+    }
+
+    /// Reads the record of a run and compares it with its head.
+    pub fn load(&self, run: &RunId, run_dir: &Path) -> Result<(Loaded, Integrity), ReadError> {
+        let first = self.load_once(run, run_dir)?;
+        // A run that wrote its last lines and ended meanwhile looks changed, but only once.
+        if first.1 == Integrity::Intact { Ok(first) } else { self.load_once(run, run_dir) }
+    }
+
+    fn load_once(&self, run: &RunId, run_dir: &Path) -> Result<(Loaded, Integrity), ReadError> {
+        // The head comes first: it must not be newer than the lines that are compared with it.
+        let (head, missing) = match self.known_head(run, run_dir) {
+            Ok(head) => (head, None),
+            Err(why) => (None, Some(why)),
+        };
+        let loaded = journal::load_known(run_dir, head)?;
+        let integrity = judge(&loaded.chain, run_dir, missing);
+        Ok((loaded, integrity))
+    }
+
+    /// Returns the head of a run that this registry knows, or why it cannot be read although it should be there.
+    pub fn known_head(&self, run: &RunId, run_dir: &Path) -> Result<Option<KnownHead>, String> {
+        if !self.follow(run).is_some_and(|pointer| pointer.head) || !self.knows(run, run_dir) {
+            return Ok(None);
+        }
+        let path = self.head_file(run);
+        KnownHead::read(&path).map(Some).map_err(|error| format!("cannot read {}: {error}", path.display()))
+    }
+
+    /// Returns the path of a run's head. It is not in the directory of the pointers, which other processes watch.
+    fn head_file(&self, run: &RunId) -> PathBuf {
+        self.dir.with_file_name("heads").join(run.as_str())
+    }
+
     /// Returns whether the directory and its parent were not put there by another user.
     fn is_ours(&self) -> bool {
         let around = self.dir.parent().is_none_or(|parent| safe_file::check_dir(parent).is_ok());
@@ -100,6 +154,7 @@ impl Registry {
             Ok(_) => Some(pointer),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let _ = std::fs::remove_file(self.file(run));
+                let _ = std::fs::remove_file(self.head_file(run));
                 None
             }
             // The directory may exist but be inaccessible.
@@ -116,6 +171,15 @@ fn read(path: &Path) -> Option<Pointer> {
     let mut text = Vec::new();
     safe_file::read(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
     serde_json::from_slice(&text).ok()
+}
+
+/// Judges a record that was read. `missing` says why its head could not be read.
+pub fn judge(chain: &Chain, run_dir: &Path, missing: Option<String>) -> Integrity {
+    match (chain.integrity(true), missing) {
+        (Integrity::Intact, Some(why)) => Integrity::Unconfirmed(why),
+        (Integrity::Intact, None) => chain.integrity(is_live(run_dir)),
+        (problem, _) => problem,
+    }
 }
 
 /// A lock that marks the run as supervised. The driver holds it until it exits.
@@ -208,6 +272,7 @@ mod tests {
             path: run_dir.join("RALPH.md"),
             pid: 7,
             since,
+            head: false,
         }
     }
 

@@ -1,7 +1,7 @@
 //! Incrementally folds the record of a run: only new lines are read.
 
 use dogwatch_core::record::view::View;
-use dogwatch_host::store::journal::{self, Tail};
+use dogwatch_host::store::journal::{self, Chain, Integrity, KnownHead, Tail};
 use std::fs::{File, Metadata};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
@@ -17,20 +17,34 @@ pub(crate) struct Fold {
     seen: Option<(u64, i64, i64)>,
     /// The first problem found in the record; events after it are ignored.
     broken: Option<String>,
+    chain: Chain,
+    /// Whether the record is as it was written, and whether the run was live when that was judged.
+    judged: Option<(bool, Integrity)>,
+    /// Why the head of the journal cannot be read although it should exist.
+    no_head: Option<String>,
 }
+
+/// Reads the head of a journal.
+pub(crate) type ReadHead<'a> = dyn Fn() -> Result<Option<KnownHead>, String> + 'a;
 
 impl Fold {
     /// Folds the events written since the last call. Does not open a file that has not changed.
-    pub fn catch_up(&mut self, run_dir: &Path) -> Result<&View, String> {
+    pub fn catch_up(&mut self, run_dir: &Path, head: &ReadHead<'_>) -> Result<&View, String> {
         let path = run_dir.join(journal::FILE);
         let meta = std::fs::metadata(&path).map_err(|e| e.to_string())?;
-        if (meta.dev(), meta.ino()) != self.file || meta.len() < self.offset {
+        // A journal only grows. One that changed without growing was edited in place.
+        let edited = self.seen.is_some_and(|seen| seen != state(&meta) && meta.len() <= seen.0);
+        if (meta.dev(), meta.ino()) != self.file || meta.len() < self.offset || edited {
             *self = Fold { file: (meta.dev(), meta.ino()), ..Fold::default() };
         }
         if self.seen != Some(state(&meta)) && self.broken.is_none() {
             let file = dogwatch_host::store::safe_file::read(&path).map_err(|e| e.to_string())?;
+            // The head comes first: it must not be newer than the lines that are compared with it.
+            self.renew(head());
             self.broken = self.read_on(file).err();
             self.seen = Some(state(&meta));
+            self.chain.note_torn(meta.len() > self.offset);
+            self.judged = None;
         }
         match &self.broken {
             None => Ok(&self.view),
@@ -38,12 +52,43 @@ impl Fold {
         }
     }
 
+    /// Returns whether the lines read so far are as they were written.
+    pub fn integrity(&mut self, live: bool, head: &ReadHead<'_>) -> &Integrity {
+        let judged = self.judged.take().filter(|(then, _)| *then == live);
+        let judged = judged.unwrap_or_else(|| {
+            if !live && self.judge(live) != Integrity::Intact {
+                // The run may have confirmed its last lines after the head was read.
+                self.renew(head());
+            }
+            (live, self.judge(live))
+        });
+        &self.judged.insert(judged).1
+    }
+
+    fn renew(&mut self, head: Result<Option<KnownHead>, String>) {
+        match head {
+            Ok(head) => {
+                self.chain.renew(head);
+                self.no_head = None;
+            }
+            Err(why) => self.no_head = Some(why),
+        }
+    }
+
+    fn judge(&self, live: bool) -> Integrity {
+        match (self.chain.integrity(live), &self.no_head) {
+            (Integrity::Intact, Some(why)) => Integrity::Unconfirmed(why.clone()),
+            (integrity, _) => integrity,
+        }
+    }
+
     fn read_on(&mut self, file: File) -> Result<(), String> {
         let mut tail = Tail::from(file, self.offset);
         while let Some(line) = tail.next_line().map_err(|e| e.to_string())? {
             let last = self.view.seq;
-            let (recorded, _) =
+            let (recorded, prev) =
                 journal::parse(line, last).map_err(|bad| format!("the line after event {last}: {bad}"))?;
+            self.chain.add(line, &prev);
             self.view.apply(&recorded);
             self.offset = tail.offset();
         }
@@ -72,7 +117,7 @@ mod tests {
     }
 
     fn troubles(fold: &mut Fold, dir: &Path) -> u64 {
-        fold.catch_up(dir).expect("reads").troubles
+        fold.catch_up(dir, &|| Ok(None)).expect("reads").troubles
     }
 
     #[test]
@@ -130,9 +175,9 @@ mod tests {
         write(&mut journal, 3);
         let mut fold = Fold::default();
         for _ in 0..2 {
-            let why = fold.catch_up(dir.path()).expect_err("lines are missing");
+            let why = fold.catch_up(dir.path(), &|| Ok(None)).expect_err("lines are missing");
             assert_eq!(why, "the line after event 1: event 3 follows event 1: lines are missing");
         }
-        assert!(Fold::default().catch_up(&dir.path().join("nowhere")).is_err());
+        assert!(Fold::default().catch_up(&dir.path().join("nowhere"), &|| Ok(None)).is_err());
     }
 }

@@ -24,7 +24,7 @@ use axum::http::header::{
 use axum::response::Response;
 use axum::routing::get;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::record::status::{OrchestratorStatus, Status};
+use dogwatch_core::record::status::OrchestratorStatus;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::store::journal;
@@ -126,7 +126,8 @@ pub(crate) async fn runs(
 
 pub(crate) async fn run(State(machine): MachineState, path: RunPath) -> HandlerResult {
     let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let status = look(&machine, &run, Status::of).await?;
+    let run: RunId = run.parse().map_err(|_| ApiError::BadPath)?;
+    let status = run_blocking(&machine, move |m| m.runs.status(&m.runs.find(&run)?)).await??;
     json(StatusCode::OK, &status)
 }
 

@@ -7,6 +7,7 @@ use dogwatch_core::record::status::{State, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::clock;
+use dogwatch_host::store::journal::KnownHead;
 use dogwatch_host::store::registry::{self, MAX_LISTED, Pointer, Registry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -88,6 +89,20 @@ impl Runs {
         self.registry.find(run).ok_or(ApiError::NoSuchRun)
     }
 
+    /// Returns the status of a run, with what is wrong with its record.
+    pub fn status(&self, pointer: &Pointer) -> Result<Status, ApiError> {
+        let looked = self.look(pointer, |view, now| (Status::of(view, now), now.is_some()));
+        let (status, live) = looked?;
+        let fold = self.fold(&pointer.run);
+        let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
+        let problem = fold.integrity(live, &|| self.head(pointer)).problem();
+        Ok(status.with_record_problem(problem))
+    }
+
+    fn head(&self, pointer: &Pointer) -> Result<Option<KnownHead>, String> {
+        self.registry.known_head(&pointer.run, &pointer.run_dir)
+    }
+
     /// Passes the current view of a run to `see`, with the current moment if the run is supervised now.
     pub fn look<T>(
         &self,
@@ -96,12 +111,13 @@ impl Runs {
     ) -> Result<T, ApiError> {
         let fold = self.fold(&pointer.run);
         let mut fold = fold.lock().unwrap_or_else(PoisonError::into_inner);
-        let ended = fold.catch_up(&pointer.run_dir).map_err(ApiError::NoRecord)?.is_over();
+        let head = || self.head(pointer);
+        let ended = fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?.is_over();
         let live = !ended && registry::is_live(&pointer.run_dir);
         // The supervisor may have recorded the end between reading the journal and checking for it. Read once more.
         let view = match live || ended {
             true => &fold.view,
-            false => fold.catch_up(&pointer.run_dir).map_err(ApiError::NoRecord)?,
+            false => fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?,
         };
         Ok(see(view, live.then(clock::now)))
     }
@@ -129,7 +145,7 @@ impl Runs {
 
     /// Returns the list entry of a run; `None` if its directory is gone.
     fn entry(&self, pointer: &Pointer) -> Option<RunEntry> {
-        let looked = self.look(pointer, Status::of);
+        let looked = self.status(pointer);
         let (status, error) = match looked {
             Ok(status) => (Some(status), None),
             Err(_) if !pointer.run_dir.exists() => return None,
@@ -192,7 +208,7 @@ mod tests {
             let since = Wall(1_794_773_733_000 + i64::from(n) * 1_000);
             let run = RunId::new(since, [n; 4]);
             let (run_dir, path) = (dir.path().to_owned(), dir.path().join("RALPH.md"));
-            registry().add(&Pointer { run, run_dir, path, pid: 1, since }).expect("writes");
+            registry().add(&Pointer { run, run_dir, path, pid: 1, since, head: false }).expect("writes");
         };
         let age = |seconds: u64| {
             let then = SystemTime::now() - Duration::from_secs(seconds);

@@ -91,7 +91,7 @@ async fn pass_on(
 ) -> HandlerResult {
     let pointer = find(machine, run).await?;
     // The run sees only this server, so the server must examine the caller. A process of any session is refused.
-    let from = run_blocking(machine, move |_| Peer::source(peer, None)).await??;
+    let from = run_blocking(machine, move |_| Peer::source(peer, None, &[])).await??;
     if from != Source::Operator {
         return Err(ApiError::NotOperator);
     }

@@ -57,7 +57,7 @@ impl Machine {
         let run_dir = project.join(".dogwatch/runs").join(id.as_str());
         std::fs::create_dir_all(&run_dir).expect("makes it");
         let path = project.join("loop/RALPH.md");
-        let pointer = Pointer { run: id.clone(), run_dir: run_dir.clone(), path, pid: 7, since };
+        let pointer = Pointer { run: id.clone(), run_dir: run_dir.clone(), path, pid: 7, since, head: false };
         Registry::at(self.registry.clone()).add(&pointer).expect("registers");
         let mut started = plan::started(plan::plan(|_| {}));
         started.run = id.clone();

@@ -188,6 +188,7 @@ export class RunPage {
       status?.windows?.length ? fact("Windows", windowsText(status.windows)) : null,
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,
       status?.told?.length ? fact("Pending messages", oneLine(status.told.join("; "), 120)) : null,
+      status?.record_problem ? fact("Record", el("b", { class: "bad" }, oneLine(status.record_problem, 200))) : null,
       status?.troubles?.last ? fact("Last trouble", oneLine(status.troubles.last.detail, 160)) : null);
   }
 

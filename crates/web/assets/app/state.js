@@ -83,7 +83,8 @@ export function pills(status) {
     ended?.verified ? el("span", { class: "pill good", title: "the checks passed" }, "verified") : null,
     ended?.flake_retries > 0 ? el("span", { class: "pill flake", title: "passed only after a failed attempt" }, plural(ended.flake_retries, "flake")) : null,
     pill("good", (c.completed ?? 0) - (c.idle ?? 0), "completed"), pill("calm", c.idle, "idle"), pill("bad", c.failed, "failed"),
-    pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"));
+    pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"),
+    status?.record_problem ? el("span", { class: "pill bad", title: status.record_problem }, "check record") : null);
 }
 
 /** Formats the subscription windows with the age of each report. An unknown figure is shown as unknown. */

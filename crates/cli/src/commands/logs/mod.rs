@@ -45,6 +45,7 @@ The prompt of an iteration is in prompt.md, next to the output in the iteration'
 /// Runs `dogwatch logs` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
+    found.check_record();
     let mut out = Out::choose(args.raw)?;
     let shown = match args.follow && found.is_live() {
         true => follow::follow(&found, args.stderr, &mut out),

@@ -11,8 +11,9 @@ use std::path::Path;
 
 /// Writes the report atomically: an existing file is replaced only by a complete one.
 pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
-    let record = found.record()?;
-    let status = Status::of(&View::fold(&record.events), found.is_live().then(clock::now));
+    let (record, integrity) = found.judged_record()?;
+    let status = Status::of(&View::fold(&record.events), found.is_live().then(clock::now))
+        .with_record_problem(integrity.problem());
     let state = found.state_dir();
     let project = state.parent().unwrap_or(&state).to_string_lossy();
     let page = dogwatch_web::report(&Subject { project: &project, status: &status, events: &record.events });

@@ -35,7 +35,7 @@ impl Document {
     pub fn of(report: &Report) -> Document {
         let now = report.live.then(|| report.now());
         Document {
-            status: Status::of(report.view(), now),
+            status: Status::of(report.view(), now).with_record_problem(report.record_problem.clone()),
             timeline: report.summary.timeline.iter().map(entry).collect(),
             left_out: left_out(&report.summary.timeline),
             changed_line: report.broken_chain,

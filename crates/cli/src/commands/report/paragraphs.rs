@@ -77,8 +77,8 @@ fn what_to_look_at(report: &Report) -> String {
         let count = words::count(summary.troubles.count(), "problem");
         parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
     }
-    if let Some(line) = report.broken_chain {
-        parts.push(format!("**line {line} of the record was changed after it was written**"));
+    if let Some(problem) = &report.record_problem {
+        parts.push(format!("**{}**", plain(problem)));
     }
     if parts.is_empty() {
         return "No problems found.".to_owned();

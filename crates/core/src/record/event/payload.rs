@@ -36,6 +36,9 @@ pub struct RunStarted {
     /// The SHA-256 hash of the loop file's settings as written, to detect later changes.
     #[serde(default)]
     pub settings_sha256: String,
+    /// The keys that were set by flags. The next run does not report them as changed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub flags: Vec<String>,
 }
 
 /// The fields of `run_resumed`.

@@ -3,12 +3,13 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use crate::git::{Git, GitError};
+use crate::store::safe_file;
 
 /// Why there is no snapshot.
 #[derive(Debug)]
@@ -220,7 +221,7 @@ impl Settings {
 
 /// Copies the index with its time stamp. Git replaces the file atomically, so the open file is consistent.
 fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
-    let mut from = match File::open(from) {
+    let mut from = match safe_file::read_named(from) {
         Ok(file) => file,
         // Nothing was ever added.
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),

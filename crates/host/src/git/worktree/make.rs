@@ -4,6 +4,7 @@ use super::{LOCK_BOUND, Outcome, Ready, Request};
 use crate::fs::digest::real;
 use crate::git::snapshot::changes::{self, SnapshotError};
 use crate::git::{Git, GitError};
+use crate::store::safe_file;
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -67,7 +68,7 @@ pub(super) fn common_dir(git: &Git) -> Result<PathBuf, GitError> {
 /// Waits for the lock. The kernel releases it when its holder exits.
 pub(super) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
     let cannot = |error: io::Error| format!("cannot lock {}: {error}", path.display());
-    let file = File::options().write(true).create(true).truncate(false).open(path).map_err(cannot)?;
+    let file = safe_file::update(path, safe_file::PLAIN).map_err(cannot)?;
     let (sender, receiver) = mpsc::channel();
     // The system call has no timeout. A thread that waits too long ends with this short-lived process.
     let wait = move || {

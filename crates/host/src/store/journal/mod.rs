@@ -2,10 +2,12 @@
 //!
 //! `dogwatch_core::drive::journal` decides what is written and synced when; this module does it on disk.
 
+mod chain;
 mod read;
 mod tail;
 
-pub use read::{Loaded, ReadError, load, repair};
+pub use chain::{Chain, End, HeadFile, Integrity, KnownHead};
+pub use read::{Loaded, ReadError, load, load_known, repair};
 pub use tail::{BadLine, Head, Tail, head, parse};
 
 use crate::store::safe_file;
@@ -41,14 +43,21 @@ impl Journal {
         let file = safe_file::create_new(&path, safe_file::PRIVATE)?;
         // The directory entry must survive a power failure as well.
         File::open(dir)?.sync_all()?;
-        Ok(Journal(Writer::new(DiskFile { file, path }, 0, GENESIS.to_owned())))
+        Ok(Journal(Writer::new(DiskFile { file, path, head: None }, 0, GENESIS.to_owned())))
     }
 
     /// Reopens a journal that was loaded and, if it was torn, repaired.
     pub fn reopen(dir: &Path, loaded: &Loaded) -> io::Result<Journal> {
         let path = dir.join(FILE);
         let file = safe_file::append_existing(&path)?;
-        Ok(Journal(Writer::new(DiskFile { file, path }, loaded.whole, loaded.last_hash.clone())))
+        let (length, hash) = (loaded.whole, loaded.chain.end().hash.clone());
+        Ok(Journal(Writer::new(DiskFile { file, path, head: None }, length, hash)))
+    }
+
+    /// Keeps the hash of the last line in this file, outside of the record.
+    pub fn keeping(mut self, head: HeadFile) -> Journal {
+        self.0.file_mut().head = Some(head);
+        self
     }
 
     /// Returns the writer.
@@ -76,6 +85,7 @@ impl DerefMut for Journal {
 pub struct DiskFile {
     file: File,
     path: PathBuf,
+    head: Option<HeadFile>,
 }
 
 impl JournalFile for DiskFile {
@@ -106,15 +116,29 @@ impl JournalFile for DiskFile {
     }
 
     fn write(&mut self, bytes: &[u8]) -> Result<(), String> {
-        self.file.write_all(bytes).map_err(|error| error.to_string())
+        if let Some(head) = &mut self.head {
+            head.announce(bytes);
+        }
+        self.file.write_all(bytes).map_err(|error| error.to_string())?;
+        if let Some(head) = &mut self.head {
+            head.confirm();
+        }
+        Ok(())
     }
 
     fn truncate(&mut self, len: u64) -> Result<(), String> {
+        if let Some(head) = &mut self.head {
+            head.cut(len);
+        }
         self.file.set_len(len).map_err(|error| error.to_string())
     }
 
     fn sync(&mut self) -> Result<(), String> {
-        self.file.sync_data().map_err(|error| error.to_string())
+        self.file.sync_data().map_err(|error| error.to_string())?;
+        if let Some(head) = &mut self.head {
+            head.synced();
+        }
+        Ok(())
     }
 
     fn path(&self) -> String {

@@ -1,7 +1,7 @@
 //! Reads a journal: every complete line, and a precise error for anything that is wrong with it.
 
 use super::tail::{BadLine, Tail, parse};
-use super::{FILE, GENESIS, chain_hash};
+use super::{Chain, FILE, KnownHead};
 use crate::store::safe_file;
 use dogwatch_core::record::event::Recorded;
 use std::io::{self, Write};
@@ -16,10 +16,8 @@ pub struct Loaded {
     pub whole: u64,
     /// The incomplete line after it, left by a writer that died.
     pub torn: Vec<u8>,
-    /// The first line whose hash does not match, because the record was changed.
-    pub broken_chain: Option<u64>,
-    /// The hash for the next line.
-    pub last_hash: String,
+    /// The chain of its lines, which shows whether the record was changed.
+    pub chain: Chain,
 }
 
 /// Why a journal could not be read.
@@ -47,10 +45,15 @@ pub enum ReadError {
 
 /// Reads a run's journal without changing it.
 pub fn load(dir: &Path) -> Result<Loaded, ReadError> {
+    load_known(dir, None)
+}
+
+/// Reads a run's journal and compares it with its head, which the caller has read before.
+pub fn load_known(dir: &Path, known: Option<KnownHead>) -> Result<Loaded, ReadError> {
     let path = dir.join(FILE);
     let io = |error| ReadError::Io { path: path.clone(), error };
     let mut tail = Tail::follow(&path).map_err(io)?.in_large_pieces();
-    let mut loaded = Loaded { last_hash: GENESIS.to_owned(), ..Loaded::default() };
+    let mut loaded = Loaded { chain: Chain::new(known), ..Loaded::default() };
     for number in 1.. {
         let bad = |bad| ReadError::Line { path: path.clone(), line: number, bad };
         let is_end = tail.next_line().map_err(io)?.is_none();
@@ -62,14 +65,12 @@ pub fn load(dir: &Path) -> Result<Loaded, ReadError> {
         }
         let last = loaded.events.last().map_or(0, |event| event.seq);
         let (recorded, chained) = parse(tail.current(), last).map_err(bad)?;
-        if chained != loaded.last_hash {
-            loaded.broken_chain.get_or_insert(number);
-        }
-        loaded.last_hash = chain_hash(tail.current());
+        loaded.chain.add(tail.current(), &chained);
         loaded.whole = tail.offset();
         loaded.events.push(recorded);
     }
     loaded.torn = tail.torn().map_err(io)?;
+    loaded.chain.note_torn(!loaded.torn.is_empty());
     Ok(loaded)
 }
 

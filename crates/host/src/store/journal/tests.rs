@@ -25,7 +25,7 @@ fn a_written_journal_is_read_back_completely() {
     let loaded = load(dir.path()).expect("reads");
     assert_eq!(loaded.events.len(), 5);
     assert_eq!(loaded.events[4], notice(5, "number 5"));
-    assert_eq!((loaded.torn.len(), loaded.broken_chain), (0, None));
+    assert_eq!((loaded.torn.len(), loaded.chain.broken()), (0, None));
 }
 
 // promise: 5
@@ -60,7 +60,7 @@ fn a_changed_or_missing_line_shows() {
     let path = dir.path().join(FILE);
     let text = std::fs::read_to_string(&path).expect("reads");
     std::fs::write(&path, text.replace("number 2", "number Z")).expect("writes");
-    assert_eq!(load(dir.path()).expect("still reads").broken_chain, Some(3));
+    assert_eq!(load(dir.path()).expect("still reads").chain.broken(), Some(3));
     let without_2: String =
         text.lines().filter(|l| !l.contains("number 2")).map(|l| format!("{l}\n")).collect();
     std::fs::write(&path, without_2).expect("writes");

@@ -1,0 +1,187 @@
+//! Tampering shows: a changed record, changed settings, and runs that this user did not start.
+
+use crate::kit::{GRACES, Project, kinds, one};
+use serde_json::Value;
+
+/// Runs the loop once and returns the project and the id of its run.
+fn ended() -> (Project, String) {
+    let project = Project::acting("say hi");
+    let events = project.run(&["-n", "1"]).events();
+    let id = one(&events, "run_started")["run"].as_str().expect("an id").to_owned();
+    (project, id)
+}
+
+/// Changes the outcome in the last line of the journal, as an agent would that wants to look successful.
+fn edit_last_line(project: &Project) {
+    let journal = project.run_dir().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    let changed = text.replace("\"outcome\":\"clean\"", "\"outcome\":\"stuck\"");
+    assert_ne!(text, changed);
+    std::fs::write(journal, changed).expect("writes");
+}
+
+// promise: 5
+#[test]
+fn every_view_reports_an_edited_last_line() {
+    let (project, id) = ended();
+    let views: [&[&str]; 11] = [
+        &["status"],
+        &["status", "--json"],
+        &["events"],
+        &["logs"],
+        &["report"],
+        &["report", "--json"],
+        &["history"],
+        &["ps", "--all"],
+        &["ps", "--all", "--json"],
+        &["tune"],
+        &[],
+    ];
+    for args in views {
+        let before = project.call(args);
+        assert!(!(before.text() + &before.stderr).contains("record was changed"), "{args:?}");
+    }
+    edit_last_line(&project);
+    for args in views {
+        let after = project.call(args);
+        let said = after.text() + &after.stderr;
+        assert!(said.contains("the record was changed: its last events differ"), "{args:?}: {said}");
+    }
+    project.call(&["report", "--html", "page.html"]).assert_code(0);
+    assert!(project.read("page.html").contains("the record was changed"));
+    let status: Value = serde_json::from_str(&project.call(&["status", &id, "--json"]).text()).expect("JSON");
+    assert!(status["record_problem"].as_str().is_some_and(|text| text.contains("was changed")), "{status}");
+}
+
+// promise: 5
+#[test]
+fn the_end_of_a_run_prints_the_head_that_the_registry_keeps() {
+    let project = Project::acting("say hi");
+    let done = project.call(&["run", "loop", "-n", "1"]);
+    let text = done.text();
+    let line = text.lines().find(|line| line.contains("record: ")).expect("the last line names the record");
+    let head = line.rsplit_once("head ").expect("it names the head").1;
+    assert_eq!(head.len(), 32, "{line}");
+    let id = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+    let kept =
+        std::fs::read_to_string(project.outside("state/dogwatch/heads").join(id)).expect("a head file");
+    assert!(kept.contains(head), "{kept}");
+    // The head is a hash of the last line, so anyone can compare it.
+    let journal = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("a journal");
+    let mut sum = std::process::Command::new("sh");
+    sum.args(["-c", "printf %s \"$1\" | sha256sum", "sh", journal.lines().last().expect("a line")]);
+    let sum = String::from_utf8(sum.output().expect("sha256sum is there").stdout).expect("text");
+    assert!(sum.starts_with(head), "{sum} {head}");
+}
+
+/// Kills a run in its first session, so that it can be resumed.
+fn lost() -> (Project, String) {
+    let project = Project::acting("counter ../count; on 1 { ready there; hang }; say hi");
+    let there = project.fifo("there");
+    let mut run = project.start_run(&["-n", "1"]);
+    let id = run.wait_for("run_started")["run"].as_str().expect("an id").to_owned();
+    there.pid();
+    run.kill();
+    project.wait_until_no_process_left();
+    (project, id)
+}
+
+#[test]
+fn a_run_that_the_registry_does_not_know_is_resumed_only_if_it_is_adopted() {
+    let (project, id) = lost();
+    let pointer = project.outside("state/dogwatch/runs").join(format!("{id}.json"));
+    std::fs::remove_file(&pointer).expect("removes it");
+    for command in ["resume", "wake"] {
+        let refused = project.call(&[command, &id]);
+        refused.assert_code(2);
+        if command == "resume" {
+            assert!(refused.stderr.contains("is not in your list of runs"), "{}", refused.stderr);
+            assert!(refused.stderr.contains(&format!("dogwatch resume {id} --adopt")), "{}", refused.stderr);
+        }
+    }
+    let adopted = project.start(&["resume", &id, "--adopt", "--json"]).finish();
+    assert_eq!(adopted.assert_code(0).end()["outcome"], "clean");
+    assert!(pointer.exists());
+    let status = project.call(&["status", &id]);
+    assert!(!status.text().contains("record was changed"), "{}", status.text());
+}
+
+#[test]
+fn a_changed_record_is_resumed_only_if_it_is_adopted_and_then_says_so() {
+    let (project, id) = lost();
+    let journal = project.run_dir().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    let forged = text.replacen("actor script", "actor other!", 1);
+    assert_ne!(text, forged);
+    std::fs::write(&journal, forged).expect("writes");
+    let refused = project.call(&["resume", &id]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("line 2 does not continue the line before it"), "{}", refused.stderr);
+    std::fs::write(&journal, &text).expect("writes");
+    // A line that dogwatch did not write, with a correct hash.
+    let last = text.lines().last().expect("a line");
+    let (seq, prev) = (text.lines().count() + 1, &sha256(last)[..32]);
+    let added = last.split_once("\"at\"").expect("a time").1;
+    let added = format!("{{\"v\":1,\"seq\":{seq},\"at\"{added}");
+    let added =
+        added.rsplit_once("\"prev\":").expect("a hash").0.to_owned() + &format!("\"prev\":\"{prev}\"}}");
+    std::fs::write(&journal, format!("{text}{added}\n")).expect("writes");
+    let refused = project.call(&["resume", &id]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("events were added that dogwatch did not write"), "{}", refused.stderr);
+    let adopted = project.start(&["resume", &id, "--adopt", "--json"]).finish();
+    let events = adopted.events();
+    assert_eq!(kinds(&events, "record_changed").len(), 1, "{}", adopted.stderr);
+}
+
+fn sha256(text: &str) -> String {
+    let mut sum = std::process::Command::new("sh");
+    let sum =
+        sum.args(["-c", "printf %s \"$1\" | sha256sum", "sh", text]).output().expect("sha256sum is there");
+    String::from_utf8(sum.stdout).expect("text")
+}
+
+#[test]
+fn a_changed_plan_of_a_lost_run_is_not_resumed() {
+    let (project, id) = lost();
+    let started = std::fs::read_to_string(project.run_dir().join("events.jsonl")).expect("a journal");
+    let started: Value = serde_json::from_str(started.lines().next().expect("a line")).expect("JSON");
+    // The unredacted plan is used instead of the recorded one, so an agent might make one up.
+    let plan = started["settings"].to_string().replace("actor script", "actor other");
+    std::fs::write(project.run_dir().join("plan.json"), plan).expect("writes");
+    let refused = project.call(&["resume", &id]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("the file with its settings was changed"), "{}", refused.stderr);
+}
+
+#[test]
+fn changed_settings_and_checks_are_listed_before_the_run_and_strict_refuses_them() {
+    let project = Project::new();
+    project.file("verify.sh", "true\n");
+    project.act(&format!("done_when: [sh ./verify.sh]\n{GRACES}"), "append starts $pid");
+    project.run(&["-n", "3"]).assert_code(0);
+    // Nothing changed, and flags are no change.
+    let same = project.run(&["-n", "1", "--strict"]);
+    same.assert_code(0);
+    assert!(kinds(&same.events(), "settings_changed").is_empty(), "{}", same.stderr);
+    let starts = project.lines("starts").len();
+    project.file("dogwatch.toml", "[watchdog]\ngrace = \"3s\"\n");
+    project.file("verify.sh", "exit 0\n");
+    project.act("done_when: ['true', sh ./verify.sh]\nwatchdog: {leak: 300ms}", "append starts $pid");
+    let refused = project.call(&["run", "loop", "--strict"]);
+    refused.assert_code(2);
+    for line in [
+        "done_when: sh ./verify.sh → true; sh ./verify.sh",
+        "watchdog.grace: 200ms → 3s",
+        "verify.sh: content changed; a check depends on it",
+    ] {
+        assert!(refused.stderr.contains(line), "{line} in {}", refused.stderr);
+    }
+    assert_eq!(project.lines("starts").len(), starts, "nothing was started");
+    let listed = project.run(&["-n", "1"]);
+    listed.assert_code(0);
+    assert!(listed.stderr.contains("warning: changed since the last run"), "{}", listed.stderr);
+    assert_eq!(kinds(&listed.events(), "settings_changed").len(), 1);
+    // That run accepted the changes.
+    project.run(&["-n", "1", "--strict"]).assert_code(0);
+}
