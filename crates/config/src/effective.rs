@@ -8,7 +8,7 @@ use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy, Telegr
 use dogwatch_core::record::windows::{Percent, WindowBudget};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
-    IdlePolicy, LimitPolicy, McpPolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
+    IdlePolicy, LimitPolicy, McpPolicy, MergePolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
     StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -298,6 +298,14 @@ pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> 
     match layers.get("max_iterations") {
         Some(_) => layers.count("max_iterations"),
         None => limited.then_some(CheckPolicy::DEFAULT_ATTEMPTS),
+    }
+}
+
+/// Returns the reaction to conflicts between dependencies.
+pub fn merge(layers: &Layers<'_>) -> MergePolicy {
+    match layers.text("merge").as_deref() {
+        Some("fail") => MergePolicy::Fail,
+        Some(_) | None => MergePolicy::Agent,
     }
 }
 

@@ -162,6 +162,8 @@ pub(crate) fn value(
         "sandbox.required" => settings.sandbox.required.to_string(),
         "redact" => list(settings.redact.iter().cloned(), ", "),
         "worktree" => settings.worktree.to_string(),
+        "setup" => list(settings.setup.iter().cloned(), "; "),
+        "merge" => settings.merge.as_str().to_owned(),
         "checks.timeout" => settings.checks.timeout.to_string(),
         "checks.tampered" => match settings.checks.tampered {
             Tampered::Fail => "fail".to_owned(),

@@ -313,6 +313,8 @@ pub fn complete(
         checks,
         recovery: effective::recovery(layers, detect),
         worktree: layers.flag("worktree", false),
+        setup: layers.texts("setup"),
+        merge: effective::merge(layers),
         notify,
         mcp: effective::mcp(layers),
         redact: layers.texts("redact"),

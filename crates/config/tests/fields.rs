@@ -5,7 +5,7 @@ mod common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::settings::{
-    AfterStop, AgentPlan, AttemptPolicy, CheckPolicy, IdlePolicy, ReaderName, RecoveryPolicy, StopAfter,
+    AfterStop, AgentPlan, AttemptPolicy, CheckPolicy, IdlePolicy, MergePolicy, ReaderName, RecoveryPolicy, StopAfter,
     Strategy, Tampered,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -549,6 +549,9 @@ fn the_check_policy_is_configurable() {
     };
     assert_eq!(checks, expected);
     assert!(settings("worktree: true").worktree);
+    let own = settings("worktree: true\nsetup: [npm ci, make deps]\nmerge: fail");
+    assert_eq!((own.setup.join("; ").as_str(), own.merge), ("npm ci; make deps", MergePolicy::Fail));
+    assert_eq!(settings("setup: make deps").setup, ["make deps"]);
     assert_eq!(settings("pin: tests").checks.pin, ["tests"]);
     for (yaml, message) in [
         ("recheck: 11", "3:10: `recheck` must be a whole number from 0 to 10"),
@@ -561,6 +564,8 @@ fn the_check_policy_is_configurable() {
         ("checks: {tampered: ignore}", "3:20: `checks.tampered` must be one of `fail` or `warn`"),
         ("checks: {tamper: fail}", "3:10: unknown key `tamper` in `checks`"),
         ("worktree: maybe", "3:11: `worktree` must be true or false"),
+        ("merge: never", "3:8: `merge` must be one of `agent` or `fail`"),
+        ("setup: 5", "3:8: `setup` must be a list of texts"),
     ] {
         assert_eq!(error(yaml), message, "{yaml}");
     }

@@ -219,6 +219,8 @@ sandbox.write            none         built-in
 sandbox.ports            none         built-in
 sandbox.required         false        built-in
 worktree                 false        built-in
+setup                    none         built-in
+merge                    agent        built-in
 done_when                none         built-in
 idle.delay               30s          built-in
 idle.backoff             2            built-in

@@ -12,6 +12,7 @@ use std::fmt;
 
 mod idle;
 mod mcp;
+mod order;
 mod sandbox;
 mod watchdog;
 mod written;
@@ -177,6 +178,12 @@ pub struct Settings {
     /// The node works in its own git worktree.
     #[serde(default)]
     pub worktree: bool,
+    /// Shell commands that run once in a new worktree, in order.
+    #[serde(default)]
+    pub setup: Vec<String>,
+    /// The reaction to conflicts between the dependencies of a node with its own worktree.
+    #[serde(default)]
+    pub merge: MergePolicy,
     /// The notification settings. Those of the first node apply to the run.
     #[serde(default)]
     pub notify: NotifyPolicy,
@@ -213,6 +220,8 @@ impl Settings {
             checks: CheckPolicy::default(),
             recovery: RecoveryPolicy::default(),
             worktree: false,
+            setup: Vec::new(),
+            merge: MergePolicy::default(),
             notify: NotifyPolicy::default(),
             mcp: McpPolicy::default(),
             redact: Vec::new(),
@@ -305,6 +314,30 @@ pub enum Tampered {
     Fail,
     /// The change is recorded and the checks run.
     Warn,
+}
+
+/// The reaction to conflicts when the branches of a node's dependencies are merged.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MergePolicy {
+    /// The node starts with conflict markers in its files, and its agent resolves them.
+    #[default]
+    Agent,
+    /// The node fails.
+    Fail,
+}
+
+impl MergePolicy {
+    /// The names of all policies.
+    pub const NAMES: [&str; 2] = ["agent", "fail"];
+
+    /// Returns the name of the policy.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            MergePolicy::Agent => "agent",
+            MergePolicy::Fail => "fail",
+        }
+    }
 }
 
 /// The reaction to sessions that the watchdog stopped.

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dogwatch_core::record::ids::{NodeName, RunId};
-use dogwatch_host::git::worktree::{self, Outcome, Ready, Request, Tidied};
+use dogwatch_host::git::worktree::{self, Committed, Made, Outcome, Ready, Request, Source, Tidied};
 use tempfile::TempDir;
 
 struct Repo {
@@ -64,9 +64,21 @@ impl Repo {
         Request::new(&self.top(), &self.state(), &run(), &NodeName::new(node), "HEAD")
     }
 
+    /// Makes a worktree that the record knows.
     #[track_caller]
     fn make(&self, node: &str) -> (PathBuf, Ready) {
-        let request = self.request(node);
+        self.make_from(node, &[])
+    }
+
+    /// Makes a worktree from the branches of these nodes.
+    #[track_caller]
+    fn make_from(&self, node: &str, from: &[&str]) -> (PathBuf, Ready) {
+        let source = |name: &&str| {
+            let node = NodeName::new(name);
+            Source { branch: worktree::branch(&run(), &node), node }
+        };
+        let from = from.iter().map(source).collect();
+        let request = Request { recorded: true, from, ..self.request(node) };
         match worktree::make(&request) {
             Outcome::Ready(ready) => (request.path, ready),
             Outcome::Failed { why } => panic!("{node}: {why}"),
@@ -78,6 +90,26 @@ impl Repo {
         match worktree::make(&self.request(node)) {
             Outcome::Failed { why } => why,
             Outcome::Ready(ready) => panic!("created: {ready:?}"),
+        }
+    }
+}
+
+impl Repo {
+    /// Writes files into a worktree and commits them as dogwatch does.
+    #[track_caller]
+    fn work(&self, node: &str, files: &[(&str, &str)]) -> Made {
+        let path = self.request(node).path;
+        for (name, text) in files {
+            fs::write(path.join(name), text).expect("written");
+        }
+        self.commit(node)
+    }
+
+    #[track_caller]
+    fn commit(&self, node: &str) -> Made {
+        match worktree::commit(&self.request(node), "work") {
+            Committed::Made(made) => made,
+            Committed::Failed { why } => panic!("{node}: {why}"),
         }
     }
 }
@@ -253,4 +285,135 @@ fn a_worktree_in_the_middle_of_a_merge_and_a_plain_directory_are_kept() {
     fs::write(other.join("mine"), "").expect("written");
     assert_eq!(kept(&worktree::tidy(&other, true)), "not a git worktree");
     assert!(other.join("mine").exists() && path.exists());
+}
+
+#[test]
+fn a_creation_that_was_never_recorded_starts_over() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    fs::write(path.join("half"), "made").expect("written");
+    let request = repo.request("node");
+    let Outcome::Ready(ready) = worktree::make(&request) else { panic!("not created") };
+    assert!(!ready.reused && !path.join("half").exists());
+    assert_eq!(ready.base, Some(repo.git(&["rev-parse", "HEAD"])));
+}
+
+#[test]
+fn uncommitted_work_is_committed_with_a_fixed_identity_and_without_private_files() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    fs::remove_file(path.join("a")).expect("removed");
+    fs::create_dir(path.join("build")).expect("a directory");
+    fs::write(path.join("build/ignored"), "x").expect("written");
+    fs::write(path.join("secret"), "key").expect("written");
+    fs::set_permissions(path.join("secret"), fs::Permissions::from_mode(0o600)).expect("private");
+    fs::write(path.join("tool.sh"), "#!/bin/sh\n").expect("written");
+    fs::set_permissions(path.join("tool.sh"), fs::Permissions::from_mode(0o755)).expect("executable");
+    // A git that was killed leaves its lock.
+    let lock = repo.git_at(&path, &["rev-parse", "--git-path", "index.lock"]);
+    fs::write(path.join(lock), "").expect("written");
+    let made = repo.work("node", &[("new", "text\n")]);
+    assert_eq!((made.files, made.skipped), (3, 1), "{made:?}");
+    let shown = repo.git(&["show", "--format=%an <%ae>%n%s", "--name-status", &made.branch]);
+    assert_eq!(shown, "dogwatch <dogwatch@localhost>\nwork\n\nD\ta\nA\tnew\nA\ttool.sh");
+    assert!(repo.git(&["ls-tree", &made.branch, "tool.sh"]).starts_with("100755"));
+    assert_eq!(repo.git_at(&path, &["status", "--porcelain"]), "?? secret");
+    let again = repo.commit("node");
+    assert_eq!((again.files, again.commit), (0, made.commit));
+}
+
+#[test]
+fn work_on_another_branch_is_found_on_the_branch_of_the_node() {
+    let repo = Repo::new();
+    let (path, _) = repo.make("node");
+    fs::write(path.join("b"), "b").expect("written");
+    repo.git_at(&path, &["add", "b"]);
+    repo.git_at(&path, &["commit", "-q", "-m", "on the branch"]);
+    repo.git_at(&path, &["checkout", "-q", "-b", "feature", "main"]);
+    let made = repo.work("node", &[("c", "c")]);
+    assert_eq!(repo.git(&["show", &format!("{}:c", made.branch)]), "c");
+    // The commit that is not on `feature` stays in the history.
+    assert!(repo.git(&["log", "--format=%s", &made.branch]).contains("on the branch"));
+}
+
+#[test]
+fn a_dependent_starts_from_the_merge_of_its_dependencies() {
+    let repo = Repo::new();
+    repo.make("a");
+    repo.work("a", &[("shared", "1\n2\n3\n4\n5\n6\n7\n8\n9\n")]);
+    for (node, from, to) in [("b", "1\n", "b\n"), ("c", "9\n", "c\n")] {
+        let (path, ready) = repo.make_from(node, &["a"]);
+        assert!(ready.conflicts.is_empty());
+        let text = fs::read_to_string(path.join("shared")).expect("the work of a");
+        repo.work(node, &[("shared", &text.replace(from, to)), (node, "own\n")]);
+    }
+    let (path, ready) = repo.make_from("d", &["b", "c"]);
+    assert_eq!(ready.conflicts, []);
+    assert_eq!(fs::read_to_string(path.join("shared")).expect("merged"), "b\n2\n3\n4\n5\n6\n7\n8\nc\n");
+    assert!(path.join("b").exists() && path.join("c").exists());
+    assert_eq!(repo.git_at(&path, &["status", "--porcelain"]), "");
+    assert_eq!(repo.git_at(&path, &["log", "-1", "--format=%an"]), "dogwatch");
+}
+
+#[test]
+fn conflicts_are_named_and_marked_with_the_branches() {
+    let repo = Repo::new();
+    for (node, text) in [("x", "from x\n"), ("y", "from y\n")] {
+        repo.make(node);
+        repo.work(node, &[("a", text)]);
+    }
+    repo.make("z");
+    fs::remove_file(repo.request("z").path.join("a")).expect("removed");
+    repo.commit("z");
+    let (path, ready) = repo.make_from("all", &["x", "y", "z"]);
+    let [first, second] = ready.conflicts.as_slice() else { panic!("{ready:?}") };
+    assert_eq!((first.from.as_str(), first.files.as_slice()), ("y", &["a".to_owned()][..]));
+    assert!(first.detail.contains("Merge conflict in a"), "{}", first.detail);
+    assert!(second.from.as_str() == "z" && second.detail.contains("modify/delete"), "{second:?}");
+    let text = fs::read_to_string(path.join("a")).expect("marked");
+    let branch = |node: &str| worktree::branch(&run(), &NodeName::new(node));
+    assert!(text.contains(&format!("<<<<<<< {}", branch("all"))), "{text}");
+    assert!(text.contains(&format!(">>>>>>> {}", branch("y"))), "{text}");
+}
+
+#[test]
+fn renames_modes_links_and_submodules_survive_a_merge() {
+    let repo = Repo::new();
+    let sub = repo.dir.path().join("sub");
+    fs::create_dir(&sub).expect("a directory");
+    repo.git_at(&sub, &["init", "-q"]);
+    repo.git_at(&sub, &["commit", "-q", "--allow-empty", "-m", "sub"]);
+    let long: String = (0..50).map(|n| format!("line {n}\n")).collect();
+    fs::write(repo.top().join("long"), &long).expect("written");
+    repo.git(&["add", "long"]);
+    let id = repo.git_at(&sub, &["rev-parse", "HEAD"]);
+    repo.git(&["update-index", "--add", "--cacheinfo", &format!("160000,{id},module")]);
+    repo.git(&["commit", "-q", "-m", "more"]);
+    let (moved, _) = repo.make("moved");
+    fs::rename(moved.join("long"), moved.join("renamed")).expect("renamed");
+    repo.commit("moved");
+    let (edited, _) = repo.make("edited");
+    fs::set_permissions(edited.join("long"), fs::Permissions::from_mode(0o755)).expect("executable");
+    std::os::unix::fs::symlink("a", edited.join("link")).expect("a link");
+    repo.work("edited", &[("long", &long.replace("line 7\n", "line seven\n"))]);
+    let (path, ready) = repo.make_from("both", &["moved", "edited"]);
+    assert_eq!(ready.conflicts, []);
+    assert!(fs::read_to_string(path.join("renamed")).expect("followed").contains("line seven"));
+    assert!(!path.join("long").exists());
+    let mode = fs::metadata(path.join("renamed")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o111, 0o111);
+    assert_eq!(fs::read_link(path.join("link")).expect("a link"), Path::new("a"));
+    assert!(repo.git(&["ls-tree", &ready.branch, "module"]).contains(&format!("160000 commit {id}")));
+}
+
+#[test]
+fn worktrees_that_are_made_at_once_are_made_one_after_the_other() {
+    let repo = Repo::new();
+    let names: Vec<String> = (0..8).map(|n| format!("n{n}")).collect();
+    std::thread::scope(|scope| {
+        for name in &names {
+            scope.spawn(|| repo.make(name));
+        }
+    });
+    assert_eq!(repo.git(&["worktree", "list"]).lines().count(), 1 + names.len());
 }

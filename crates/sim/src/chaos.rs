@@ -198,7 +198,9 @@ fn some_act(dice: &mut Dice, kind: JobKind) -> Act {
             | JobKind::Command(_)
             | JobKind::Snapshot
             | JobKind::Check(_)
-            | JobKind::Worktree,
+            | JobKind::Worktree
+            | JobKind::Setup(_)
+            | JobKind::Commit,
             n,
         ) => Act::exits(i32::try_from(n % 3).expect("small"), lasts),
         (JobKind::Session, _) => Act::works(lasts),

@@ -13,7 +13,7 @@ use dogwatch_core::record::windows::WindowsUsed;
 use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::decision::{ContextEntry, Decision, PromptContext};
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Exit, Job, JobKind, Snapshot, Worktree};
+use dogwatch_core::run::job::{Arranged, Commit, Exit, Job, JobKind, Snapshot, Worktree};
 use dogwatch_core::settings::Plan;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
@@ -433,7 +433,13 @@ impl World {
             }
             if job.kind == JobKind::Worktree && live.act.exit == Exit::Code(0) && !live.exited {
                 let (path, branch) = (format!("/trees/{}", job.node.0), format!("dogwatch/{}", job.node.0));
-                report.worktree = Some(Worktree::Ready { path, branch });
+                let arranged = Arranged { path, branch, ..Arranged::default() };
+                // A script may have a result of its own.
+                report.worktree.get_or_insert(Worktree::Ready(arranged));
+            }
+            if job.kind == JobKind::Commit && live.act.exit == Exit::Code(0) && !live.exited {
+                let (branch, commit) = (format!("dogwatch/{}", job.node.0), format!("c{}", job.node.0));
+                report.commit = Some(Commit::Made { branch, commit, files: 1, skipped: 0 });
             }
             self.plan_in(after, Input::JobEnded { job, report: Box::new(report) });
         }

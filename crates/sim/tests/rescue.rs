@@ -18,9 +18,13 @@ fn works(job: Job) -> Act {
     match job.kind {
         JobKind::Session => Act::works(MINUTE),
         JobKind::Snapshot => Act::works(Dur::from_secs(10)),
-        JobKind::Command(_) | JobKind::Gate | JobKind::Probe | JobKind::Check(_) | JobKind::Worktree => {
-            Act::works(SECOND)
-        }
+        JobKind::Command(_)
+        | JobKind::Gate
+        | JobKind::Probe
+        | JobKind::Check(_)
+        | JobKind::Worktree
+        | JobKind::Setup(_)
+        | JobKind::Commit => Act::works(SECOND),
     }
 }
 

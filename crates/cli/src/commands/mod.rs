@@ -15,6 +15,7 @@ mod last;
 mod logs;
 mod man;
 mod mcp;
+mod merge;
 mod notify;
 mod pause;
 mod ps;
@@ -53,6 +54,7 @@ pub enum Command {
     Report(report::Args),
     Diff(diff::Args),
     Undo(undo::Args),
+    Merge(merge::Args),
     Gc(gc::Args),
     Replay(replay::Args),
     Tune(tune::Args),
@@ -89,6 +91,7 @@ impl Command {
             Command::Diff(args) => diff::run(&args),
             Command::Gc(args) => gc::run(&args),
             Command::Undo(args) => undo::run(&args),
+            Command::Merge(args) => merge::run(&args),
             Command::Report(args) => report::run(&args),
             Command::Replay(args) => replay::run(&args),
             Command::Tune(args) => tune::run(&args),

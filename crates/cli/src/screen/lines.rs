@@ -6,7 +6,7 @@ use super::writer::Writer;
 use super::{Lost, Show};
 use dogwatch_core::record::event::{Event, NodeAttempt, NodeState, Recorded, RunEnded, RunStarted, WaitWhy};
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::record::view::View;
+use dogwatch_core::record::view::{NodeView, View};
 use dogwatch_core::record::words::{Sentence, Style, Tone, Weight};
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::moment::Moment;
@@ -87,38 +87,37 @@ impl Formatter {
     }
 
     fn head(&self, s: &RunStarted) -> Vec<ScreenLine> {
-        let name = match s.nodes.as_slice() {
-            [one] => one.to_string(),
-            many => words::count(many.len() as u64, "node"),
+        let name = match s.nodes.len() {
+            1 => s.name().to_owned(),
+            many => format!("{}, {}", s.name(), words::count(many as u64, "node")),
         };
         let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
         vec![ScreenLine { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 
     fn foot(&self, event: &Event, end: &RunEnded, view: &View) -> Vec<ScreenLine> {
-        let idle = if end.idle > 0 { format!(" ({} idle)", end.idle) } else { String::new() };
-        let mut counts = vec![format!("{} completed{idle}", end.completed)];
-        if end.failed > 0 {
-            counts.push(format!("{} failed", end.failed));
-        }
-        if view.totals().interrupted > 0 {
-            counts.push(format!("{} interrupted", view.totals().interrupted));
-        }
         let second = format!(
-            "  {}: {}; {}; exit code {}",
-            words::count(end.iterations, "iteration"),
-            counts.join(", "),
+            "  {}; {}; exit code {}",
+            words::iterations(&view.totals()),
             words::span(end.total_duration_s),
             end.exit_code
         );
         let head = view.started.as_ref().and_then(|started| Registry::of_user().head(&started.run));
         let head = head.map_or_else(String::new, |head| format!(", head {head}"));
         let third = format!("  record: {}{head}", shown_path(&self.run_dir));
-        let more = [(Tone::Plain, second), (Tone::Quiet, third)];
+        let fourth = merge_command(view).map(|command| (Tone::Plain, format!("  merge the work: {command}")));
+        let more = [(Tone::Plain, second), (Tone::Quiet, third)].into_iter().chain(fourth);
         let mut lines = vec![ScreenLine::from(words::sentence(event, Style::Line))];
         lines.extend(more.map(|(tone, text)| ScreenLine { tone, text: printable(&text).into_owned() }));
         lines
     }
+}
+
+/// Returns the command that merges the work of nodes on branches of their own, if any of them is done.
+fn merge_command(view: &View) -> Option<String> {
+    let run = &view.started.as_ref()?.run;
+    let on_branch = |node: &NodeView| node.state == NodeState::Done && node.work.worktree.is_some();
+    view.nodes.iter().any(on_branch).then(|| format!("dogwatch merge {}", run.tail()))
 }
 
 /// Returns the line for an event that the screen shows by itself, indented below the heading of its iteration.

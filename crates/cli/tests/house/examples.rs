@@ -52,6 +52,10 @@ fn play(example: &str, args: &[&str]) -> Played {
     let dir = tempfile::tempdir().expect("a directory");
     // As in a clone, the examples are below the current directory and `dogwatch` is on PATH.
     std::os::unix::fs::symlink(root().join("examples"), dir.path().join("examples")).expect("a link");
+    if example == "merging" {
+        git(dir.path(), &["init", "--quiet", "--initial-branch=main"]);
+        git(dir.path(), &["commit", "--quiet", "--allow-empty", "--message=start"]);
+    }
     let path = std::env::var("PATH").expect("there is a PATH");
     let path = format!("{}:{path}", binary.parent().expect("the binary is in a folder").display());
     let out = Command::new("timeout")
@@ -70,6 +74,13 @@ fn play(example: &str, args: &[&str]) -> Played {
         lines.lines().map(|line| serde_json::from_str(line).expect("every line is an event")).collect();
     crate::documents::assert_documented(&events);
     Played { dir, out, events }
+}
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let name = ["-c", "user.name=t", "-c", "user.email=t@example.invalid"];
+    let out = Command::new("git").current_dir(dir).args(name).args(args).output().expect("git is installed");
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    String::from_utf8_lossy(&out.stdout).trim_end().to_owned()
 }
 
 #[test]
@@ -216,6 +227,28 @@ fn a_graph_runs_in_the_order_of_its_dependencies() {
     assert_eq!(crate::read(&played.dir.path().join("build/schema.md")).trim(), "The tables of the database.");
     let release = crate::read(&played.dir.path().join("build/release.md"));
     assert!(release.contains("announce the release"), "{release}");
+}
+
+#[test]
+fn results_flow_through_a_graph_and_are_merged_at_the_end() {
+    let played = play("merging", &[]);
+    played.assert_ended("clean", 0);
+    let conflict = played.of("merge_conflicted")[0];
+    assert_eq!((&conflict["node"], &conflict["from"]), (&"letter".into(), &"friendly".into()));
+    assert_eq!(played.of("setup_finished").len(), 4);
+    let dir = played.dir.path();
+    assert!(!dir.join("letter.txt").exists(), "the work tree does not change before the merge");
+    let merge = Command::new(env!("CARGO_BIN_EXE_dogwatch"))
+        .arg("merge")
+        .current_dir(dir)
+        .env("XDG_STATE_HOME", dir.join("state"))
+        .output()
+        .expect("runs");
+    let said = String::from_utf8_lossy(&merge.stdout);
+    assert!(merge.status.success(), "{}", String::from_utf8_lossy(&merge.stderr));
+    assert!(said.contains("friendly: conflicts with the others; resolved in letter"), "{said}");
+    assert_eq!(crate::read(&dir.join("letter.txt")), "Good evening.\nHi there.\n");
+    assert_eq!(git(dir, &["rev-list", "--count", "--first-parent", "main"]), "4");
 }
 
 #[test]

@@ -30,6 +30,7 @@ mod limits;
 mod locks;
 mod looping;
 mod many;
+mod merging;
 mod moving_in;
 mod notify;
 mod output_in_tree;

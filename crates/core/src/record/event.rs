@@ -9,7 +9,7 @@ use crate::record::ids::{Iteration, NodeName};
 use crate::record::notification::How;
 use crate::record::windows::WindowsUsed;
 use crate::run::caller::Source;
-use crate::settings::{AfterStop, Tampered};
+use crate::settings::{AfterStop, MergePolicy, Tampered};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::watch::sign::LimitKind;
@@ -53,7 +53,7 @@ pub use kinds::{
 };
 pub use payload::{
     CheckResult, CommandFinished, InputDigest, IterationEnd, NodeAttempt, NodeCounts, Observation, Pin,
-    RecoveryPlanned, Report, RunEnded, RunResumed, RunStarted, SessionEnded, Usage,
+    RecoveryPlanned, Report, RunEnded, RunResumed, RunStarted, SessionEnded, SetupFinished, Usage,
 };
 
 /// The version of the journal's format.
@@ -324,7 +324,7 @@ pub enum Event {
         /// The git ref of the snapshot, under `refs/dogwatch/`. No branch, index or file of the user changes.
         #[serde(rename = "ref")]
         name: String,
-        /// The number of files that differ from git's index, including untracked files.
+        /// The number of files that differ from HEAD: untracked, changed or staged.
         files: u64,
         /// The number of files left out because they are too large or unreadable. Absent if there are none.
         #[serde(skip_serializing_if = "is_zero", default)]
@@ -341,6 +341,47 @@ pub enum Event {
         path: String,
         /// The branch that is checked out there.
         branch: String,
+        /// The commit on which a new branch starts, before its dependencies are merged. All nodes of a run start on the
+        /// same one.
+        #[serde(skip_serializing_if = "Option::is_none", default)]
+        base: Option<String>,
+        /// The nodes whose branches are merged into it. Absent if there are none.
+        #[serde(skip_serializing_if = "Vec::is_empty", default)]
+        merged: Vec<NodeName>,
+        /// Whether the worktree existed before, as after a resume. Absent if it is new.
+        #[serde(skip_serializing_if = "is_false", default)]
+        reused: bool,
+    },
+    /// The branch of a dependency conflicts with the others. With `merge: agent` the files have conflict markers, and the
+    /// node's agent resolves them; with `merge: fail` the node fails.
+    MergeConflicted {
+        /// The node's name.
+        node: NodeName,
+        /// The dependency whose branch was merged.
+        from: NodeName,
+        /// The files in conflict.
+        files: Vec<String>,
+        /// The messages of git about the conflicts.
+        #[serde(skip_serializing_if = "String::is_empty", default)]
+        detail: String,
+        /// The effect: `agent` or `fail`.
+        policy: MergePolicy,
+    },
+    /// A `setup` command ran in the node's new worktree.
+    SetupFinished(SetupFinished),
+    /// A node is done, and its branch has all its work.
+    WorkCommitted {
+        /// The node's name.
+        node: NodeName,
+        /// The node's branch.
+        branch: String,
+        /// The commit at its tip.
+        commit: String,
+        /// The number of files that the agent had not committed. dogwatch committed them.
+        files: u64,
+        /// The number of files left out because they are private or too large. Absent if there are none.
+        #[serde(skip_serializing_if = "is_zero", default)]
+        skipped: u64,
     },
     /// The files that the checks depend on were hashed when the node started.
     ChecksPinned {

@@ -14,6 +14,11 @@ const TAIL: &[u8; 27] = b"23456789bcdfghjkmnpqrstvwxz";
 const TAIL_LEN: usize = 4;
 
 impl RunId {
+    /// Returns the last part of the id, which is enough to select the run in its project.
+    pub fn tail(&self) -> &str {
+        self.0.rsplit('-').next().unwrap_or(&self.0)
+    }
+
     /// Creates an id from the wall clock and four random bytes, which the host supplies.
     pub fn new(at: crate::time::moment::Wall, random: [u8; TAIL_LEN]) -> RunId {
         let stamp: String =

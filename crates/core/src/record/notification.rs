@@ -394,6 +394,9 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         | Event::SessionEnded(_)
         | Event::SnapshotTaken { .. }
         | Event::WorktreeReady { .. }
+        | Event::MergeConflicted { .. }
+        | Event::SetupFinished(_)
+        | Event::WorkCommitted { .. }
         | Event::ChecksPinned { .. }
         | Event::ChecksStarted { .. }
         | Event::CheckTampered { .. }

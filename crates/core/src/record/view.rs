@@ -15,6 +15,7 @@ use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::IdleStreak;
+use crate::run::job::Conflict;
 use crate::run::recovery::Action;
 use crate::settings::{AttemptPolicy, Strategy};
 use crate::time::dur::Dur;
@@ -50,6 +51,8 @@ pub struct View {
     pub watched: WatchedTime,
     /// Whether the run is paused.
     pub paused: bool,
+    /// The commit on which new branches of nodes start.
+    pub base: Option<String>,
     /// Operator messages that no prompt has contained yet.
     pub pending_messages: Vec<String>,
     /// The number of problems recorded.
@@ -199,6 +202,12 @@ pub struct NodeWork {
     pub worktree: Option<(String, String)>,
     /// Whether this supervisor has seen the worktree. It may have been removed while the run had no supervisor.
     pub worktree_found: bool,
+    /// The number of setup commands that have succeeded in it.
+    pub set_up: usize,
+    /// The conflicts with which the node started.
+    pub conflicts: Vec<Conflict>,
+    /// The commit that has all the work of a finished node.
+    pub commit: Option<String>,
     /// The git ref of the last snapshot.
     pub snapshot: Option<String>,
     /// The iteration of that snapshot.
@@ -463,9 +472,18 @@ impl View {
                 let first = tree.iter().filter(|_| iteration.0 == 0);
                 first.for_each(|tree| n.attempts.tree_seen(tree));
             }),
-            Event::WorktreeReady { node, path, branch } => self.on(node, |n| {
-                (n.work.worktree, n.work.worktree_found) = (Some((path.clone(), branch.clone())), true);
+            Event::WorktreeReady { node, path, branch, base, reused, .. } => {
+                self.base = self.base.take().or_else(|| base.clone());
+                self.on(node, |n| n.work.arranged(path, branch, *reused));
+            }
+            Event::MergeConflicted { node, from, files, detail, .. } => self.on(node, |n| {
+                let (from, files, detail) = (from.clone(), files.clone(), detail.clone());
+                n.work.conflicts.push(Conflict { from, files, detail });
             }),
+            Event::SetupFinished(s) => self.on(&s.node, |n| n.work.set_up += usize::from(s.rc == 0)),
+            Event::WorkCommitted { node, commit, .. } => {
+                self.on(node, |n| n.work.commit = Some(commit.clone()));
+            }
             Event::ChecksPinned { node, files, tree } => self.on(node, |n| {
                 n.attempts.pins = Some(files.clone());
                 tree.iter().for_each(|tree| n.attempts.tree_seen(tree));

@@ -4,7 +4,7 @@
 use crate::record::event::{CheckResult, Recorded};
 use crate::record::ids::{Iteration, NodeIx, RunId};
 use crate::record::notification::Delivery;
-use crate::run::job::Job;
+use crate::run::job::{Conflict, Job};
 use crate::run::recovery::Class;
 use crate::time::dur::Dur;
 use crate::time::moment::Wall;
@@ -128,6 +128,8 @@ pub struct PromptContext {
     pub attempt: u64,
     /// The limit on attempts.
     pub max_attempts: Option<u64>,
+    /// The merge conflicts that the agent has to resolve.
+    pub conflicts: Vec<Conflict>,
     /// The diagnosis of the session that the watchdog stopped.
     pub diagnosis: Option<Diagnosis>,
 }

@@ -1,7 +1,7 @@
 //! Jobs. A job is one process tree: a session or a command. The shell runs it under a keeper; the core decides
 //! when it times out and how it is stopped.
 
-use crate::record::ids::{Iteration, NodeIx};
+use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::time::moment::Wall;
 use crate::watch::sign::Totals;
 use serde::{Deserialize, Serialize};
@@ -34,6 +34,10 @@ pub enum JobKind {
     Check(usize),
     /// The creation of the node's own git worktree, or the search for an existing one.
     Worktree,
+    /// The setup command with this index in the node's list, in a new worktree.
+    Setup(usize),
+    /// The commit of what a finished node left uncommitted in its worktree.
+    Commit,
 }
 
 /// How a process ended.
@@ -82,7 +86,9 @@ pub struct JobReport {
     pub snapshot: Option<Snapshot>,
     /// The result of a worktree job.
     pub worktree: Option<Worktree>,
-    /// The end of a check's output.
+    /// The result of a commit job.
+    pub commit: Option<Commit>,
+    /// The end of the output of a check or a setup command.
     pub tail: OutputTail,
     /// When the service that refused a request accepts requests again, if it gave a time.
     pub resets_at: Option<Wall>,
@@ -97,7 +103,7 @@ pub enum Snapshot {
     Taken {
         /// The git ref of the snapshot.
         name: String,
-        /// The number of files that differ from git's index.
+        /// The number of files that differ from HEAD.
         files: u64,
         /// Files that are not in it.
         skipped: u64,
@@ -120,13 +126,55 @@ pub enum Snapshot {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Worktree {
     /// The worktree exists.
-    Ready {
-        /// The path of the worktree.
-        path: String,
-        /// The branch that is checked out there.
-        branch: String,
-    },
+    Ready(Arranged),
     /// The worktree cannot be created.
+    Failed {
+        /// The reason, for people.
+        why: String,
+    },
+}
+
+/// A worktree that is ready.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Arranged {
+    /// The path of the worktree.
+    pub path: String,
+    /// The branch that is checked out there.
+    pub branch: String,
+    /// The commit on which a new branch starts, before any merge.
+    pub base: Option<String>,
+    /// Whether the worktree existed before, with all its files.
+    pub reused: bool,
+    /// The conflicts between the branches that were merged.
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A merge that left conflicts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// The node whose branch was merged.
+    pub from: NodeName,
+    /// The files in conflict.
+    pub files: Vec<String>,
+    /// The messages of git about the conflicts.
+    pub detail: String,
+}
+
+/// The result of committing a finished node's work.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Commit {
+    /// The node's branch has all its work.
+    Made {
+        /// The branch.
+        branch: String,
+        /// The commit at its tip.
+        commit: String,
+        /// The number of files that had not been committed.
+        files: u64,
+        /// The number of files that were left out.
+        skipped: u64,
+    },
+    /// The work cannot be committed.
     Failed {
         /// The reason, for people.
         why: String,

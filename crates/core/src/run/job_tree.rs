@@ -180,7 +180,9 @@ impl JobTree {
             | JobKind::Probe
             | JobKind::Snapshot
             | JobKind::Check(_)
-            | JobKind::Worktree => EndStep::Terminate,
+            | JobKind::Worktree
+            | JobKind::Setup(_)
+            | JobKind::Commit => EndStep::Terminate,
         };
         let (now, grace) = (cx.now.awake, cx.settings(self.job.node).watchdog.grace);
         self.stop(cx, by, |life| life.end(now, first, grace));

@@ -19,6 +19,7 @@ pub mod job;
 mod job_tree;
 pub mod keeper_deadline;
 pub mod life;
+mod merging;
 mod next;
 mod node;
 mod notifying;
@@ -377,11 +378,12 @@ impl Run {
             Turn::Stay => self.finish_if_quiet(),
             Turn::IterationOver(ending) => self.iteration_over(ix, &ending),
             Turn::WaitOver(cause) => self.wait_over(ix, cause),
-            Turn::CannotBegin(why) => {
+            Turn::CannotBegin(word, why) => {
                 let end = End::new(Outcome::Catastrophic, 1, why.clone());
                 self.cx.trouble("node_cannot_begin", format!("{}: {why}", self.cx.name(ix)));
-                self.node_over(ix, NodeEnd::failed("cannot_begin", end));
+                self.node_over(ix, NodeEnd::failed(word, end));
             }
+            Turn::NodeOver(over) => self.node_over(ix, *over),
             Turn::Rescued => self.rescued(ix),
         }
     }

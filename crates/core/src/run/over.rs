@@ -25,6 +25,7 @@ impl End {
 }
 
 /// The end of a node. If the run has only this node, the run ends the same way.
+#[derive(Debug)]
 pub(super) struct NodeEnd {
     state: NodeState,
     /// The machine-readable reason.
@@ -52,6 +53,10 @@ impl Run {
         }
         self.cx.timers.clear(Timer::NodeBudget(ix));
         self.cx.timers.clear(Timer::NodeCeiling(ix));
+        let work = &self.cx.view.node(ix).work;
+        if over.state == NodeState::Done && work.worktree.is_some() && work.commit.is_none() {
+            return self.nodes[ix.0].commit(&mut self.cx, over);
+        }
         if self.scheduler.is_none() {
             if over.end.outcome == Outcome::Idle && self.after_stop(ix) == AfterStop::Watch {
                 return self.fall_asleep(ix, over.end);

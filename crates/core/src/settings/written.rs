@@ -79,6 +79,8 @@ own! {
     checks: CheckPolicy,
     recovery: RecoveryPolicy,
     worktree: bool,
+    setup: Vec<String>,
+    merge: MergePolicy,
     notify: NotifyPolicy,
     mcp: McpPolicy,
     redact: Vec<String>,

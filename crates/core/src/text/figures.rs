@@ -1,6 +1,6 @@
 //! Formats durations, sizes, counts and amounts for people.
 
-use crate::record::view::Used;
+use crate::record::view::{Counts, Used};
 use crate::time::dur::Dur;
 
 /// Formats a duration: `0.3s`, `46.2s`, `2m 05s`, `1h 02m`.
@@ -50,6 +50,20 @@ pub fn count(n: u64, one: &str) -> String {
         (n, _) if one.ends_with('s') => format!("{n} {one}es"),
         (n, _) => format!("{n} {one}s"),
     }
+}
+
+/// Formats the iterations of a run: `12 iterations: 9 completed (3 idle), 1 failed, 2 timed out, 1 interrupted`.
+/// Interrupted iterations do not count as iterations, but they happened.
+pub fn iterations(counts: &Counts) -> String {
+    let Counts { iterations, completed, idle, failed, timed_out, interrupted } = counts;
+    let idle = if *idle > 0 { format!(" ({idle} idle)") } else { String::new() };
+    let mut text = format!("{}: {completed} completed{idle}", count(*iterations, "iteration"));
+    for (n, how) in [(failed, "failed"), (timed_out, "timed out"), (interrupted, "interrupted")] {
+        if *n > 0 {
+            text.push_str(&format!(", {n} {how}"));
+        }
+    }
+    text
 }
 
 /// Formats an ordinal: `3rd`.

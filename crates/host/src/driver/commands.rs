@@ -41,6 +41,8 @@ impl HostShell<'_> {
             JobKind::Snapshot => self.snapshot(run, job),
             JobKind::Check(index) => self.check(run, job, index)?,
             JobKind::Worktree => self.worktree(run, job),
+            JobKind::Setup(index) => self.setup(run, job, index)?,
+            JobKind::Commit => self.commit(run, job),
             JobKind::Probe => self.question(run, job, plan_of(run, job).settings.wake_on.probe.as_deref()),
         })
     }
@@ -86,9 +88,20 @@ impl HostShell<'_> {
     fn check(&self, run: &Run, job: Job, index: usize) -> Result<Command, String> {
         let checks = &plan_of(run, job).settings.checks.commands;
         let check = checks.get(index).ok_or_else(|| format!("check {index} does not exist"))?;
-        let argv = vec!["sh".to_owned(), "-c".to_owned(), check.clone()];
+        Ok(self.shell_line(run, job, check))
+    }
+
+    /// Builds a setup command, which runs like a check.
+    fn setup(&self, run: &Run, job: Job, index: usize) -> Result<Command, String> {
+        let setup = &plan_of(run, job).settings.setup;
+        let line = setup.get(index).ok_or_else(|| format!("setup command {index} does not exist"))?;
+        Ok(self.shell_line(run, job, line))
+    }
+
+    fn shell_line(&self, run: &Run, job: Job, line: &str) -> Command {
+        let argv = vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()];
         let (cwd, sink) = (self.work_dir(run, job.node), JobSink::Check(Tails::default()));
-        Ok(Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None })
+        Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None }
     }
 
     /// Builds a gate or a probe. `work_when` and `wake_on.probe` are shell lines whose exit code is the answer.
@@ -147,10 +160,30 @@ impl HostShell<'_> {
 
     /// Builds the job that creates or reuses the node's git worktree. This binary runs it in another role.
     fn worktree(&self, run: &Run, job: Job) -> Command {
+        let mut request = self.worktree_request(run, job);
+        let name = |source: NodeIx| run.plan().nodes[source.0].name.clone();
+        let source = |node| worktree::Source { branch: worktree::branch(&self.paths.run_id, &node), node };
+        request.from = run.plan().merge_sources(job.node).into_iter().map(name).map(source).collect();
+        request.recorded = run.view().node(job.node).work.worktree.is_some();
+        self.worktree_role(run, job, request.command())
+    }
+
+    /// Builds the job that commits what is left in the node's worktree. This binary runs it in another role.
+    fn commit(&self, run: &Run, job: Job) -> Command {
+        let message = worktree::message(&self.paths.run_id, &plan_of(run, job).name);
+        let request = self.worktree_request(run, job);
+        self.worktree_role(run, job, request.commit_command(&message))
+    }
+
+    fn worktree_request(&self, run: &Run, job: Job) -> worktree::Request {
         let Paths { work_dir, state_dir, run_id, .. } = &self.paths;
-        let request = worktree::Request::new(work_dir, state_dir, run_id, &plan_of(run, job).name, "HEAD");
+        let base = run.view().base.as_deref().unwrap_or("HEAD");
+        worktree::Request::new(work_dir, state_dir, run_id, &plan_of(run, job).name, base)
+    }
+
+    fn worktree_role(&self, run: &Run, job: Job, argv: Vec<String>) -> Command {
         let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
-        let (argv, env, cwd) = (request.command(), self.marks(run, job), work_dir.clone());
+        let (env, cwd) = (self.marks(run, job), self.paths.work_dir.clone());
         Command { argv, env, cwd, prompt: None, sink, mcp: None }
     }
 

@@ -19,7 +19,7 @@ use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{Buried, Collected, Over, Report, Sent, Unsent};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::run::job::{Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Snapshot, Worktree};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
 use rustix::io::Errno;
@@ -36,7 +36,9 @@ impl HostShell<'_> {
             | JobKind::Probe
             | JobKind::Snapshot
             | JobKind::Check(_)
-            | JobKind::Worktree => Ok(()),
+            | JobKind::Worktree
+            | JobKind::Setup(_)
+            | JobKind::Commit => Ok(()),
             JobKind::Session => {
                 let dir = self.iteration_dir(run, job);
                 home::make_private(&dir)?;
@@ -176,7 +178,9 @@ impl HostShell<'_> {
                 (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
             let worktree =
                 (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
-            return JobReport { snapshot, worktree, ..JobReport::default() };
+            let commit =
+                (over.job.kind == JobKind::Commit && !over.signaled).then(|| commit_result(capture));
+            return JobReport { snapshot, worktree, commit, ..JobReport::default() };
         };
         let plan = &run.plan().nodes[over.job.node.0].settings.commands[index];
         let mut text = capture.text();
@@ -234,8 +238,28 @@ fn is_transient(error: &io::Error) -> bool {
 /// Parses the result line of a worktree job.
 fn worktree_result(capture: &Capture) -> Worktree {
     match worktree::Outcome::read(capture.text().as_bytes()) {
-        worktree::Outcome::Ready(ready) => Worktree::Ready { path: ready.path, branch: ready.branch },
+        worktree::Outcome::Ready(ready) => {
+            let conflict = |c: worktree::Conflict| Conflict { from: c.from, files: c.files, detail: c.detail };
+            Worktree::Ready(Arranged {
+                path: ready.path,
+                branch: ready.branch,
+                base: ready.base,
+                reused: ready.reused,
+                conflicts: ready.conflicts.into_iter().map(conflict).collect(),
+            })
+        }
         worktree::Outcome::Failed { why } => Worktree::Failed { why },
+    }
+}
+
+/// Parses the result line of a commit job.
+fn commit_result(capture: &Capture) -> Commit {
+    match worktree::Committed::read(capture.text().as_bytes()) {
+        worktree::Committed::Made(made) => {
+            let worktree::Made { branch, commit, files, skipped } = made;
+            Commit::Made { branch, commit, files, skipped }
+        }
+        worktree::Committed::Failed { why } => Commit::Failed { why },
     }
 }
 
@@ -243,7 +267,7 @@ fn worktree_result(capture: &Capture) -> Worktree {
 fn snapshot_result(capture: &Capture) -> Snapshot {
     match snapshot::Outcome::read(capture.text().as_bytes()) {
         snapshot::Outcome::Taken(t) => {
-            Snapshot::Taken { name: t.ref_name, files: t.files, skipped: t.skipped, tree: Some(t.tree) }
+            Snapshot::Taken { name: t.ref_name, files: t.changed, skipped: t.skipped, tree: Some(t.tree) }
         }
         snapshot::Outcome::NoWorkTree { why } => Snapshot::NoWorkTree { why },
         snapshot::Outcome::Failed { why } => Snapshot::Failed { why },

@@ -1,5 +1,7 @@
 //! Runs git in a uniform way: no program or setting of the user that could run or block, and bounded output.
 
+/// Merges of branches.
+pub mod merge;
 mod role;
 /// Snapshots of a work tree.
 pub mod snapshot;
@@ -235,7 +237,12 @@ impl Running {
     }
 
     /// Reads the output and waits for the end.
-    pub(crate) fn finish(mut self) -> Result<Vec<u8>, GitError> {
+    pub(crate) fn finish(self) -> Result<Vec<u8>, GitError> {
+        self.finish_with(&[]).map(|(_, answer)| answer)
+    }
+
+    /// Like [`Running::finish`], for a git whose other exit codes are answers too. Also returns the exit code.
+    pub(crate) fn finish_with(mut self, answers: &[i32]) -> Result<(i32, Vec<u8>), GitError> {
         let mut answer = Vec::new();
         if let Some(stdout) = self.child.stdout.take() {
             let read = stdout.take(MAX_ANSWER + 1).read_to_end(&mut answer)?;
@@ -250,7 +257,10 @@ impl Running {
         if self.bound.is_some_and(|bound| bound.join().unwrap_or(false)) {
             return Err(GitError::TookTooLong { what: self.what });
         }
-        if status.success() { Ok(answer) } else { Err(refused(self.what, status, &said)) }
+        match status.code() {
+            Some(code) if code == 0 || answers.contains(&code) => Ok((code, answer)),
+            Some(_) | None => Err(refused(self.what, status, &said)),
+        }
     }
 }
 

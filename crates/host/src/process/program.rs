@@ -1,7 +1,7 @@
 //! Runs short helper programs under a keeper, with limits on time and output.
 //!
-//! `dogwatch doctor` uses it to query versions and to prove containment, `notify` to run notification commands.
-//! Sessions and checks use their own path.
+//! `dogwatch doctor` uses it to query versions and to prove containment, `notify` to run notification commands, and
+//! `dogwatch merge` to run checks. Sessions and checks of a run use their own path.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -15,7 +15,9 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use crate::fs::digest::ignored::Rules;
 use crate::process::keeper::{EnvChange, Exit, Keeper, Order, Report, StartOrder};
-use crate::process::pump;
+use crate::process::pump::{self, Pump};
+use crate::process::sinks::{JobSink, Tails};
+use dogwatch_core::run::job::OutputTail;
 
 /// The most output that is read from a program.
 const MAX_PROGRAM_OUTPUT: u64 = 4096;
@@ -97,7 +99,30 @@ impl ProgramRunner {
         self.wait_for_result(stdout, bound)
     }
 
-    fn wait_for_result(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<ProgramResult> {
+    /// Runs a line in a shell, however much it prints. Also returns the end of its output.
+    pub fn run_line(
+        &mut self,
+        line: &str,
+        env: Vec<EnvChange>,
+        cwd: &Path,
+        bound: Duration,
+    ) -> io::Result<(ProgramResult, OutputTail)> {
+        let mut pipes = pump::pipes()?;
+        pipes.parent.stdin = None;
+        let [_, stdout, stderr] = pipes.child;
+        let pump = Pump::start(pipes.parent, Vec::new(), JobSink::Check(Tails::default()), || {})?;
+        let sent = self.send(&["sh", "-c", line], env, cwd, [null()?, stdout, stderr]);
+        let result = sent.and_then(|()| self.wait_for_exit(bound));
+        pump.stop();
+        let tail = match pump.join() {
+            JobSink::Check(tails) => tails.tail(),
+            JobSink::Command(_) | JobSink::Session(_) => OutputTail::default(),
+        };
+        Ok((result?, tail))
+    }
+
+    /// Waits until the program has ended, and ends what it left behind.
+    fn wait_for_exit(&mut self, bound: Duration) -> io::Result<ProgramResult> {
         let until = Instant::now() + bound;
         let how = loop {
             match self.next(until)? {
@@ -108,7 +133,12 @@ impl ProgramRunner {
             }
         };
         self.end()?;
-        let Some(how) = how else { return Ok(ProgramResult::TimedOut) };
+        Ok(how.map_or(ProgramResult::TimedOut, |how| ProgramResult::Ended { how, stdout: String::new() }))
+    }
+
+    fn wait_for_result(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<ProgramResult> {
+        let result = self.wait_for_exit(bound)?;
+        let ProgramResult::Ended { how, .. } = result else { return Ok(result) };
         // Every process of the job is gone, so the pipe holds all of its output. The read end is non-blocking, so a
         // foreign holder of the write end cannot block this read.
         let mut text = Vec::new();
@@ -151,16 +181,20 @@ impl ProgramRunner {
     ) -> io::Result<OwnedFd> {
         let pipes = pump::pipes()?;
         let [_, stdout, _] = pipes.child;
-        self.jobs += 1;
-        let order = StartOrder {
-            job: self.jobs,
-            argv: argv.iter().map(|word| word.as_bytes().to_vec()).collect(),
-            env,
-            cwd: cwd.to_owned(),
-            stdio: [stdin, stdout, null()?],
-        };
-        self.keeper.send(Order::Start(order))?;
+        self.send(argv, env, cwd, [stdin, stdout, null()?])?;
         Ok(pipes.parent.stdout)
+    }
+
+    fn send(
+        &mut self,
+        argv: &[&str],
+        env: Vec<EnvChange>,
+        cwd: &Path,
+        stdio: [OwnedFd; 3],
+    ) -> io::Result<()> {
+        self.jobs += 1;
+        let argv = argv.iter().map(|word| word.as_bytes().to_vec()).collect();
+        self.keeper.send(Order::Start(StartOrder { job: self.jobs, argv, env, cwd: cwd.to_owned(), stdio }))
     }
 
     /// Kills all processes of the job. Returns how many there were, excluding the main process.

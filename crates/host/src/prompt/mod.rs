@@ -4,6 +4,7 @@
 //! A file that was deleted, emptied or broken does not stop the run: the last good body is used and a trouble event
 //! is recorded. Settings are read once, at the start; a change to them is reported too.
 
+mod conflicts;
 mod failing;
 /// The prompt after a session that was stopped.
 pub mod recovery;
@@ -171,6 +172,10 @@ impl Prompter {
         } else if !failed.is_empty() && !asks_for_checks(body) {
             prompt.push_str("\n\n");
             prompt.push_str(&failing::block(ask.prompt_context, &failed));
+        }
+        if !ask.prompt_context.conflicts.is_empty() {
+            prompt.push_str("\n\n");
+            prompt.push_str(&conflicts::block(&ask.prompt_context.conflicts));
         }
         let mut add = |text: &str| {
             prompt.push_str("\n\n");

@@ -16,6 +16,9 @@ const BOUND: Duration = Duration::from_secs(5);
 /// The oldest version of git that snapshots are tested with.
 const OLDEST_GIT: (u32, u32) = (2, 20);
 
+/// The oldest version of git that merges without a work tree.
+const MERGING_GIT: (u32, u32) = (2, 38);
+
 /// 2025-01-01 in milliseconds since 1970. A clock that shows an earlier time is wrong, because dogwatch did not exist
 /// then.
 const BEFORE_US: i64 = 1_735_689_600_000;
@@ -76,6 +79,11 @@ pub fn git(here: &Path) -> Vec<Finding> {
                 shown,
                 format!("update git; snapshots are tested with {major}.{minor} and later"),
             )
+        }
+        Some(numbers) if numbers < MERGING_GIT => {
+            let (major, minor) = MERGING_GIT;
+            let needs = format!("graphs with `worktree: true` and `dogwatch merge` need git {major}.{minor} or later");
+            Finding::warning("git", shown, needs)
         }
         Some(_) | None => Finding::ok("git", shown),
     };

@@ -22,6 +22,9 @@ impl Event {
             | Event::IterationAuthFailed(_)
             | Event::IterationInterrupted { .. }
             | Event::WorktreeReady { .. }
+            | Event::MergeConflicted { .. }
+            | Event::SetupFinished(_)
+            | Event::WorkCommitted { .. }
             | Event::ChecksPinned { .. }
             | Event::CheckTampered { .. }
             | Event::NodeAttempt(_)

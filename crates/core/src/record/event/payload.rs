@@ -41,6 +41,22 @@ pub struct RunStarted {
     pub flags: Vec<String>,
 }
 
+impl RunStarted {
+    /// Returns the name of the run for people: the name of a loop's node, of the directory of `graph.yaml`, or of a graph
+    /// file with another name.
+    pub fn name(&self) -> &str {
+        if let [node] = self.nodes.as_slice() {
+            return node.as_str();
+        }
+        let mut parts = self.path.rsplit('/').filter(|part| !part.is_empty());
+        let file = parts.next().unwrap_or("?");
+        match file.split_once('.') {
+            Some((stem, _)) if stem.eq_ignore_ascii_case("graph") => parts.next().unwrap_or(file),
+            Some(_) | None => file,
+        }
+    }
+}
+
 /// The fields of `run_resumed`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RunResumed {
@@ -77,6 +93,28 @@ pub struct CommandFinished {
     /// How many of these bytes are beyond the cap and not in the prompt. Absent if there are none.
     #[serde(skip_serializing_if = "is_zero", default)]
     pub cut_bytes: u64,
+}
+
+/// The fields of `setup_finished`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SetupFinished {
+    /// The node's name.
+    pub node: NodeName,
+    /// The command.
+    pub cmd: String,
+    /// The exit code, as in a shell: 128 plus the signal, 124 after a timeout, 127 if it could not be started.
+    pub rc: i32,
+    /// How long the command ran, in seconds.
+    pub duration_s: Dur,
+    /// The end of the output of a failed command. Absent if it succeeded.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub tail: Option<String>,
+    /// Whether `tail` is only a part of the output. Absent if false.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub truncated: bool,
+    /// Whether the command was stopped at its timeout. Absent if false.
+    #[serde(skip_serializing_if = "is_false", default)]
+    pub timed_out: bool,
 }
 
 /// The fields of `session_ended`.

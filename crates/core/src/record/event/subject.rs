@@ -1,6 +1,8 @@
 //! What an event is about: its node, its iteration, and the ending that it records.
 
-use super::{CommandFinished, EndingKind, Event, IterationEnd, NodeAttempt, RecoveryPlanned, SessionEnded};
+use super::{
+    CommandFinished, EndingKind, Event, IterationEnd, NodeAttempt, RecoveryPlanned, SessionEnded, SetupFinished,
+};
 use crate::record::ids::{Iteration, NodeName};
 
 /// What an event is about.
@@ -62,6 +64,9 @@ impl Event {
             }
             Event::NodeTransition { node, .. }
             | Event::WorktreeReady { node, .. }
+            | Event::MergeConflicted { node, .. }
+            | Event::SetupFinished(SetupFinished { node, .. })
+            | Event::WorkCommitted { node, .. }
             | Event::ChecksPinned { node, .. }
             | Event::WaitStarted { node, .. }
             | Event::WaitEnded { node, .. }

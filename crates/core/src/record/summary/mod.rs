@@ -300,6 +300,7 @@ impl RunSummary {
             Event::RunStarted(_)
             | Event::CheckTampered { .. }
             | Event::RecoveryPlanned(_)
+            | Event::MergeConflicted { .. }
             | Event::Suspended { .. }
             | Event::MessageReceived { .. }
             | Event::Paused {}
@@ -331,6 +332,8 @@ impl RunSummary {
             | Event::SessionSignalled { .. }
             | Event::AgentReported { .. }
             | Event::WorktreeReady { .. }
+            | Event::SetupFinished(_)
+            | Event::WorkCommitted { .. }
             | Event::ChecksPinned { .. }
             | Event::ChecksStarted { .. }
             | Event::RunSlept { .. }

@@ -104,6 +104,7 @@ impl NodeView {
         self.waits = NodeWaits::default();
         self.doing = Doing::Preparing;
         self.attempts.just_failed = false;
+        self.work.commit = None;
     }
 
     pub(super) fn session_started(&mut self, at: Awake, pid: u32, agent: u32) {
@@ -284,5 +285,15 @@ impl NodeView {
             self.idle_streak.own_wakes = (self.idle_streak.own_wakes + 1).min(MAX_OWN_WAKES);
         }
         self.waits.wake = None;
+    }
+}
+
+impl NodeWork {
+    /// Notes that the worktree is ready. In a new one, nothing is set up.
+    pub(super) fn arranged(&mut self, path: &str, branch: &str, reused: bool) {
+        (self.worktree, self.worktree_found) = (Some((path.to_owned(), branch.to_owned())), true);
+        if !reused {
+            self.set_up = 0;
+        }
     }
 }

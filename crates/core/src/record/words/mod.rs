@@ -2,6 +2,7 @@
 //! dashboard show these sentences.
 
 mod parts;
+mod worktree;
 #[cfg(test)]
 mod tests;
 
@@ -133,8 +134,16 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
         Event::AgentReported { report, .. } => (Main, Quiet, parts::report(report)),
         Event::SessionEnded(s) => (Detail, Plain, parts::session_ended(s)),
         Event::SnapshotTaken { name, .. } => (Detail, Quiet, format!("snapshot taken: {name}")),
-        Event::WorktreeReady { path, branch, .. } => {
-            (Main, Quiet, format!("working in {path} on branch {branch}"))
+        Event::WorktreeReady { path, branch, merged, .. } => {
+            (Main, Quiet, worktree::ready(path, branch, merged))
+        }
+        Event::MergeConflicted { from, files, policy, .. } => {
+            (Main, Bad, worktree::conflict(from, files, *policy))
+        }
+        Event::SetupFinished(s) => (Main, if s.rc == 0 { Quiet } else { Bad }, worktree::setup(s)),
+        Event::WorkCommitted { branch, commit, files, skipped, .. } => {
+            let weight = if *files > 0 || *skipped > 0 { Main } else { Detail };
+            (weight, Quiet, worktree::committed(branch, commit, *files, *skipped))
         }
         Event::ChecksPinned { files, .. } => {
             (Progress, Quiet, format!("pinned {} of the checks", count(files.len() as u64, "file")))

@@ -98,6 +98,26 @@ fn every_display_gets_its_sentence_from_here() {
             "=",
         ),
         (r#""event":"worktree_ready","path":"/w","branch":"b""#, "working in /w on branch b", "="),
+        (
+            r#""event":"worktree_ready","path":"/w","branch":"b","merged":["ui","db"]"#,
+            "working in /w on branch b, with the work of ui, db",
+            "=",
+        ),
+        (
+            r#""event":"merge_conflicted","from":"db","files":["a","b"],"policy":"agent""#,
+            "merging db conflicts in a, b (the agent resolves it)",
+            "=",
+        ),
+        (
+            r#""event":"setup_finished","cmd":"npm ci","rc":1,"duration_s":2"#,
+            "setup: npm ci failed (exit code 1) (2.0s)",
+            "=",
+        ),
+        (
+            r#""event":"work_committed","branch":"b","commit":"0123456789abcdef","files":2,"skipped":1"#,
+            "committed 2 files to branch b (0123456789); left out 1 file (private or too large)",
+            "=",
+        ),
         (r#""event":"checks_pinned","files":[{"path":"a"}]"#, "pinned 1 file of the checks", "="),
         (r#""event":"checks_started""#, "running checks", "="),
         (

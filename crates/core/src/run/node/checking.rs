@@ -77,8 +77,8 @@ impl Node {
             return self.close(cx, *closing);
         }
         let (changed, why) = match pins {
-            Ok(now) => (cx.view.node(self.ix).attempts.changed(&now), "was changed"),
-            Err(error) => (vec![error], "cannot be verified"),
+            Ok(now) => (cx.view.node(self.ix).attempts.changed(&now), "changed"),
+            Err(error) => (vec![error], "not verified"),
         };
         if changed.is_empty() {
             self.start_check(cx, closing, Vec::new());
@@ -94,9 +94,7 @@ impl Node {
             }
             // A check that passes after tampering proves nothing.
             Tampered::Fail => {
-                let results =
-                    changed.into_iter().take(MAX_PENDING_MESSAGES).map(|file| tampered(&file, why)).collect();
-                self.attempt_over(cx, *closing, results)
+                self.attempt_over(cx, *closing, vec![tampered(&changed, why)])
             }
         }
     }
@@ -114,13 +112,7 @@ impl Node {
 
     pub(super) fn check_over(&mut self, cx: &mut Cx, report: JobReport) -> Turn {
         let Phase::Checking(checking) = &self.phase else { return Turn::Stay };
-        let timed_out = checking.tree.ended_by() == Some(EndedBy::Watchdog);
-        let rc = match checking.tree.exit() {
-            _ if timed_out => TIMED_OUT,
-            Some(Exit::Code(code)) => code,
-            Some(Exit::Signal(signal)) => 128 + signal,
-            None => NOT_STARTED,
-        };
+        let (rc, timed_out) = shell_code(&checking.tree);
         self.check_done(cx, rc, timed_out, report.tail)
     }
 
@@ -218,18 +210,33 @@ impl Node {
     }
 }
 
-/// The number of changed files that are reported individually.
-const MAX_PENDING_MESSAGES: usize = 20;
+/// Returns the exit code of a job as a shell would report it, and whether the job timed out.
+pub(super) fn shell_code(tree: &JobTree) -> (i32, bool) {
+    match (tree.ended_by(), tree.exit()) {
+        (Some(EndedBy::Watchdog), _) => (TIMED_OUT, true),
+        (_, Some(Exit::Code(code))) => (code, false),
+        (_, Some(Exit::Signal(signal))) => (128 + signal, false),
+        (_, None) => (NOT_STARTED, false),
+    }
+}
 
-fn tampered(file: &str, why: &str) -> CheckResult {
+/// The number of changed files that are named.
+const MAX_NAMED_FILES: usize = 20;
+
+/// Returns one failed result for all changed pinned files, in place of the results of the checks.
+fn tampered(files: &[String], why: &str) -> CheckResult {
+    let mut tail: String =
+        files.iter().take(MAX_NAMED_FILES).map(|file| format!("{why}: {file}\n")).collect();
+    if files.len() > MAX_NAMED_FILES {
+        tail.push_str(&format!("… and {} more\n", files.len() - MAX_NAMED_FILES));
+    }
+    tail.push_str("no check counts until these pinned files have their original content");
     CheckResult {
-        cmd: format!("pin {file}"),
+        cmd: "pinned files".to_owned(),
         rc: 1,
         duration_s: Dur::ZERO,
-        tail: Some(format!(
-            "{file} {why}; it is pinned, and no check counts until its original content is restored"
-        )),
-        truncated: false,
+        tail: Some(tail),
+        truncated: files.len() > MAX_NAMED_FILES,
         timed_out: false,
         flaky: false,
         first_rc: None,

@@ -111,12 +111,12 @@ impl Node {
         matches!(self.phase, Phase::Keeping(_, KeptFor::Lost))
     }
 
-    /// Returns whether a snapshot of a session's work is in progress. A stop waits for it.
+    /// Returns whether a snapshot or a commit of the agent's work is in progress. A stop waits for it.
     pub(super) fn is_keeping_work(&self) -> bool {
-        matches!(self.phase, Phase::Keeping(_, KeptFor::Session(_) | KeptFor::Lost))
+        matches!(self.phase, Phase::Keeping(_, KeptFor::Session(_) | KeptFor::Lost) | Phase::Committing(..))
     }
 
-    /// Limits a snapshot that has not started when the run is asked to stop: on a full disk it may never start.
+    /// Limits a snapshot or commit that has not started when the run is asked to stop: on a full disk it may never start.
     pub(super) fn bound_snapshot(&self, cx: &mut Cx) {
         let at = Deadline::Awake(cx.now.awake.plus(SNAPSHOT_BOUND));
         if !cx.timers.is_set(Timer::PrepJob(self.ix)) {

@@ -3,11 +3,13 @@
 
 mod checking;
 mod closing;
+mod committing;
 mod preparing;
 mod session;
 
 use super::cx::Cx;
 use super::job_tree::JobTree;
+use super::over::NodeEnd;
 use super::wait::Wait;
 use super::watching::{Watching, record_ceiling};
 use crate::record::event::{
@@ -18,7 +20,7 @@ use crate::record::ids::{Iteration, NodeIx};
 use crate::record::view::NodeView;
 use crate::run::decision::Decision;
 use crate::run::ending::{Ending, Judged};
-use crate::run::job::{Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use crate::run::job::{Commit, Exit, Job, JobKind, JobReport, OutputTail, Snapshot, Worktree};
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
@@ -31,8 +33,13 @@ use std::cmp::Ordering;
 
 /// How long a snapshot of the work tree may take.
 const SNAPSHOT_BOUND: Dur = Dur::from_secs(30);
-/// How long creating a worktree may take: it checks out all files and waits for other nodes' checkouts.
+/// How long creating a worktree may take: it merges the dependencies, checks out all files and waits for other nodes'
+/// checkouts.
 const WORKTREE_BOUND: Dur = Dur::from_mins(5);
+/// How long one setup command may take: it may download and build dependencies.
+const SETUP_BOUND: Dur = Dur::from_mins(30);
+/// How long committing a finished node's work may take.
+const COMMIT_BOUND: Dur = Dur::from_mins(5);
 
 pub(super) struct Node {
     ix: NodeIx,
@@ -73,8 +80,10 @@ enum Phase {
     Session(JobTree, Option<Box<Watching>>),
     /// A snapshot of the work tree is being taken.
     Keeping(JobTree, KeptFor),
-    /// The node's own worktree is being created.
+    /// The node's own worktree is being created or set up.
     Arranging(JobTree),
+    /// The node is done, and its work is being committed.
+    Committing(JobTree, Box<NodeEnd>),
     /// The pinned files are being hashed: before the first iteration, or before the checks.
     Pinning(Option<Box<Closing>>),
     Checking(Box<Checking>),
@@ -110,8 +119,10 @@ pub(super) enum Turn {
     IterationOver(Ending),
     /// The wait is over; the next iteration begins for this cause.
     WaitOver(Cause),
-    /// A precondition of its first iteration failed.
-    CannotBegin(String),
+    /// A precondition of its first iteration failed: the reason for programs and for people.
+    CannotBegin(&'static str, String),
+    /// The node's work is committed, and the node ends.
+    NodeOver(Box<NodeEnd>),
     /// The snapshot of an iteration whose supervisor was lost is done. If it failed, the record says why.
     Rescued,
 }
@@ -183,6 +194,7 @@ impl Node {
             | Phase::Session(..)
             | Phase::Keeping(..)
             | Phase::Arranging(_)
+            | Phase::Committing(..)
             | Phase::Pinning(_)
             | Phase::Checking(_) => true,
         }
@@ -203,6 +215,7 @@ impl Node {
             | Phase::Session(..)
             | Phase::Keeping(..)
             | Phase::Arranging(_)
+            | Phase::Committing(..)
             | Phase::Pinning(_)
             | Phase::Checking(_) => None,
         }
@@ -213,7 +226,8 @@ impl Node {
             Phase::PrepJob(tree)
             | Phase::Session(tree, _)
             | Phase::Keeping(tree, _)
-            | Phase::Arranging(tree) => Some(tree),
+            | Phase::Arranging(tree)
+            | Phase::Committing(tree, _) => Some(tree),
             Phase::Checking(checking) => Some(&checking.tree),
             Phase::Waiting(wait) => wait.probe(),
             Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
@@ -229,6 +243,7 @@ impl Node {
             | Phase::Session(..)
             | Phase::Keeping(..)
             | Phase::Arranging(_)
+            | Phase::Committing(..)
             | Phase::Pinning(_)
             | Phase::Checking(_)) => own_tree(other),
         }
@@ -304,12 +319,15 @@ impl Node {
     }
 
     /// Stops the current job because the node or the run has reached its ceiling. The verdict is recorded before the
-    /// first signal. A snapshot may finish within its own bound.
+    /// first signal. A snapshot or a commit may finish within its own bound.
     pub fn reach_ceiling(&mut self, cx: &mut Cx, reason: StopReason, message: &str) {
+        if let Phase::Committing(..) = self.phase {
+            return;
+        }
         self.ending.get_or_insert(EndedBy::Watchdog);
         let ix = self.ix;
         match &mut self.phase {
-            Phase::Keeping(..) => return,
+            Phase::Keeping(..) | Phase::Committing(..) => return,
             // The watch of a session reaches the same verdict and has the evidence.
             Phase::Session(tree, Some(watching)) => watching.judge(cx, ix, tree),
             Phase::Session(_, None)
@@ -360,9 +378,15 @@ impl Node {
             }
             (Phase::Keeping(..), NodeInput::Ended(report)) => self.kept(cx, report.snapshot),
             (Phase::Arranging(_), NodeInput::Refused { error }) => {
-                self.arranged(cx, Some(Worktree::Failed { why: error }))
+                let tail = OutputTail { text: error.clone(), truncated: false };
+                let worktree = Some(Worktree::Failed { why: error });
+                self.arranged(cx, JobReport { worktree, tail, ..JobReport::default() })
             }
-            (Phase::Arranging(_), NodeInput::Ended(report)) => self.arranged(cx, report.worktree),
+            (Phase::Arranging(_), NodeInput::Ended(report)) => self.arranged(cx, *report),
+            (Phase::Committing(..), NodeInput::Refused { error }) => {
+                self.committed(cx, Some(Commit::Failed { why: error }))
+            }
+            (Phase::Committing(..), NodeInput::Ended(report)) => self.committed(cx, report.commit),
             (Phase::Pinning(_), NodeInput::PinsHashed { pins, tree }) => self.pinned(cx, pins, tree),
             (Phase::Checking(_), NodeInput::Refused { error }) => self.check_refused(cx, error),
             (Phase::Checking(_), NodeInput::Ended(report)) => self.check_over(cx, *report),
@@ -384,6 +408,7 @@ impl Node {
                 Phase::PrepJob(_)
                 | Phase::Keeping(..)
                 | Phase::Arranging(_)
+                | Phase::Committing(..)
                 | Phase::Pinning(_)
                 | Phase::Checking(_)
                 | Phase::Prompting
@@ -449,7 +474,9 @@ impl Node {
             | JobKind::Session
             | JobKind::Snapshot
             | JobKind::Check(_)
-            | JobKind::Worktree => {
+            | JobKind::Worktree
+            | JobKind::Setup(_)
+            | JobKind::Commit => {
                 return self.gate_over(cx, exit, timed_out);
             }
         }
@@ -516,9 +543,11 @@ impl Node {
 /// Returns the tree of the iteration itself. A wait handles its own probe.
 fn own_tree(phase: &mut Phase) -> Option<&mut JobTree> {
     match phase {
-        Phase::PrepJob(tree) | Phase::Session(tree, _) | Phase::Keeping(tree, _) | Phase::Arranging(tree) => {
-            Some(tree)
-        }
+        Phase::PrepJob(tree)
+        | Phase::Session(tree, _)
+        | Phase::Keeping(tree, _)
+        | Phase::Arranging(tree)
+        | Phase::Committing(tree, _) => Some(tree),
         Phase::Checking(checking) => Some(&mut checking.tree),
         Phase::Waiting(_) | Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
     }
@@ -543,6 +572,8 @@ fn job_timeout(cx: &Cx, job: Job) -> Dur {
         JobKind::Command(index) => cx.settings(job.node).commands[index].timeout,
         JobKind::Snapshot => SNAPSHOT_BOUND,
         JobKind::Worktree => WORKTREE_BOUND,
+        JobKind::Setup(_) => SETUP_BOUND,
+        JobKind::Commit => COMMIT_BOUND,
         JobKind::Check(_) => cx.settings(job.node).checks.timeout,
         JobKind::Gate | JobKind::Probe | JobKind::Session => CommandPlan::DEFAULT_TIMEOUT,
     }

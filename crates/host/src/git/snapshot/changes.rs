@@ -1,7 +1,7 @@
 //! Finds the differences between work tree and index, by running git on a copy of the index. Contents are not read
 //! yet.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io;
@@ -54,10 +54,20 @@ pub(crate) struct Changes {
     pub(crate) index_tree: String,
     pub(crate) head: Option<String>,
     pub(crate) changes: BTreeMap<Vec<u8>, Change>,
+    /// Files whose entry in the index differs from HEAD.
+    staged: BTreeSet<Vec<u8>>,
     /// False if there are too many untracked files to list. Then none is listed.
     pub(crate) all_others: bool,
     /// Whether the exec bit of a file is meaningful.
     pub(crate) modes_count: bool,
+}
+
+impl Changes {
+    /// Returns how many files differ from HEAD, in the index or in the work tree.
+    pub(crate) fn since_head(&self) -> u64 {
+        let only_staged = self.staged.iter().filter(|path| !self.changes.contains_key(*path)).count();
+        (self.changes.len() + only_staged) as u64
+    }
 }
 
 /// Finds the top of the work tree that contains a directory.
@@ -160,7 +170,7 @@ pub(crate) fn changes(
     let copy = scratch.join("index");
     copy_index(&index, &copy)?;
     git.use_index(&copy);
-    let (differing, others, tree) = three_ways(git);
+    let (differing, others, staged, tree) = four_ways(git, head.as_deref());
     let mut found = Found::default();
     found.add_differing(&differing?);
     let all_others = match others {
@@ -178,7 +188,9 @@ pub(crate) fn changes(
         Err(error) => return Err(error.into()),
     };
     let changes = found.changes;
-    Ok(Changes { index_tree, head, changes, all_others, modes_count: settings.modes_count })
+    // Only the count of changed files needs it.
+    let staged = paths(&staged.unwrap_or_default());
+    Ok(Changes { index_tree, head, changes, staged, all_others, modes_count: settings.modes_count })
 }
 
 fn settings_of(git: &Git) -> GitOutput {
@@ -235,17 +247,29 @@ fn copy_index(from: &Path, to: &Path) -> io::Result<()> {
 
 type GitOutput = Result<Vec<u8>, GitError>;
 
-/// Runs in parallel the three git commands that read the whole index.
-fn three_ways(git: &Git) -> (GitOutput, GitOutput, Result<String, GitError>) {
+/// Runs in parallel the git commands that read the whole index.
+fn four_ways(git: &Git, head: Option<&str>) -> (GitOutput, GitOutput, GitOutput, Result<String, GitError>) {
     std::thread::scope(|scope| {
         let differing = scope.spawn(|| {
             let quiet = ["--no-ext-diff", "--no-renames", "--ignore-submodules=all"];
             git.run(&[&["diff-files", "-z", "--raw"], &quiet[..]].concat())
         });
         let others = scope.spawn(|| git.run(&["ls-files", "-z", "--others", "--exclude-standard"]));
+        let staged = scope.spawn(|| match head {
+            Some(head) => {
+                let quiet = ["--name-only", "--no-renames", "--ignore-submodules=all", head];
+                git.run(&[&["diff-index", "--cached", "-z"], &quiet[..]].concat())
+            }
+            None => git.run(&["ls-files", "-z", "--cached"]),
+        });
         let tree = write_tree(git);
-        (joined(differing.join()), joined(others.join()), tree)
+        (joined(differing.join()), joined(others.join()), joined(staged.join()), tree)
     })
+}
+
+/// Parses a list of paths that end with a zero byte.
+fn paths(listing: &[u8]) -> BTreeSet<Vec<u8>> {
+    listing.split(|byte| *byte == 0).filter(|path| !path.is_empty()).map(<[u8]>::to_vec).collect()
 }
 
 fn joined(answer: std::thread::Result<GitOutput>) -> GitOutput {

@@ -41,6 +41,7 @@ pub use diff::{DiffOptions, commit_of, diff};
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Undo, prepare};
+pub(crate) use take::{is_left_out, umask_is_private};
 pub use take::{take, take_until};
 
 /// The first argument that makes the binary take a snapshot.
@@ -145,6 +146,9 @@ pub struct Taken {
     pub tree: String,
     /// The number of files whose contents differ from the index, or may differ, including untracked ones.
     pub files: u64,
+    /// The number of files that differ from HEAD: untracked, changed or staged.
+    #[serde(default)]
+    pub changed: u64,
     /// The number of untracked files.
     pub untracked: u64,
     /// The number of deleted files.

@@ -61,6 +61,7 @@ fn take_at(
     let answer = import(&git, request, &changes, &mut taken)?;
     (taken.commit, taken.tree) = stream::ids(&answer)
         .ok_or_else(|| SnapshotError::Failed("git fast-import did not name the commit".to_owned()))?;
+    taken.changed = changes.since_head().saturating_sub(taken.skipped);
     if let Some(keep) = request.keep {
         match prune_node(&git, &request.ref_name, keep) {
             Ok(pruned) => taken.pruned = pruned,
@@ -173,13 +174,33 @@ fn in_order<'a>(
     order.into_iter().map(|(_, path, change)| (path, change)).collect()
 }
 
+/// Returns whether a commit of all files leaves out an untracked one, as a snapshot does: a nested repository, a private
+/// file, or a large one.
+pub(crate) fn is_left_out(top: &Path, path: &[u8], limits: &Limits, all_private: bool) -> bool {
+    let Ok(facts) = fs::symlink_metadata(top.join(OsStr::from_bytes(path))) else { return true };
+    let private = facts.is_file() && is_private(facts.permissions().mode()) && !all_private;
+    cannot_store(path).is_some()
+        || private
+        || !(facts.is_file() || facts.is_symlink())
+        || facts.len() > limits.file_bytes
+}
+
+/// Returns why git cannot store a path.
+fn cannot_store(path: &[u8]) -> Option<&'static str> {
+    if path.ends_with(b"/") {
+        return Some("a nested repository");
+    }
+    let git = path.split(|byte| *byte == b'/').any(|part| part.eq_ignore_ascii_case(b".git"));
+    git.then_some("git cannot store this name")
+}
+
 /// Returns whether neither the group nor others may read a file of this mode.
 fn is_private(mode: u32) -> bool {
     mode & 0o044 == 0
 }
 
 /// Returns whether the umask makes every new file private. Then the objects of git are private too.
-fn umask_is_private() -> bool {
+pub(crate) fn umask_is_private() -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
     umask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).is_some_and(|umask| is_private(!umask))
@@ -199,11 +220,8 @@ struct Reading<'a> {
 impl Reading<'_> {
     /// Returns the mode and the content of a file, or why it is left out.
     fn read(&mut self, path: &[u8], change: Change) -> Result<(&'static str, Vec<u8>), String> {
-        if path.ends_with(b"/") {
-            return Err("a nested repository".to_owned());
-        }
-        if path.split(|byte| *byte == b'/').any(|part| part.eq_ignore_ascii_case(b".git")) {
-            return Err("git cannot store this name".to_owned());
+        if let Some(why) = cannot_store(path) {
+            return Err(why.to_owned());
         }
         if self.taken.files >= self.limits.files {
             return Err(format!("more than {} files", self.limits.files));

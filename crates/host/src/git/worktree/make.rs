@@ -1,9 +1,9 @@
 //! Creates a worktree, one at a time per repository.
 
-use super::{LOCK_BOUND, Outcome, Ready, Request};
+use super::{Conflict, LOCK_BOUND, Outcome, Ready, Request, Source};
 use crate::fs::digest::real;
 use crate::git::snapshot::changes::{self, SnapshotError};
-use crate::git::{Git, GitError};
+use crate::git::{Git, GitError, merge};
 use crate::store::safe_file;
 use std::fs::{self, File};
 use std::io;
@@ -13,7 +13,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 /// The name of the lock file in the repository's common directory.
-pub(super) const LOCK_FILE: &str = "dogwatch-worktrees.lock";
+pub(crate) const LOCK_FILE: &str = "dogwatch-worktrees.lock";
 
 /// What git writes into its own lock of a worktree that is not complete.
 const HALF_MADE: &[u8] = b"initializing";
@@ -34,9 +34,20 @@ fn ready(request: &Request) -> Result<Ready, String> {
     let git = Git::at(&top);
     let common = common_dir(&git).map_err(|error| error.to_string())?;
     let _lock = lock(&common.join(LOCK_FILE), LOCK_BOUND)?;
-    let reused = is_there(&git, &common, &request.path)?;
+    let known = is_there(&git, &common, &request.path)?;
+    let reused = known && request.recorded;
+    let (mut base, mut conflicts) = (None, Vec::new());
     if !reused {
-        add(&git, request, &base_commit(&git, &request.base)?)?;
+        if !request.recorded {
+            discard(&git, request, known)?;
+        }
+        let branch = merge::tip(&git, &request.branch).map_err(|error| error.to_string())?;
+        if branch.is_none() {
+            let start = base_commit(&git, &request.base)?;
+            conflicts = build(&git, request, &start)?;
+            base = Some(start);
+        }
+        add(&git, request)?;
     }
     let commit = Git::at(&request.path).word(&["rev-parse", "--verify", "--quiet", "HEAD"]);
     Ok(Ready {
@@ -44,7 +55,53 @@ fn ready(request: &Request) -> Result<Ready, String> {
         branch: request.branch.clone(),
         commit: commit.unwrap_or_default(),
         reused,
+        base,
+        conflicts,
     })
+}
+
+/// Removes a worktree that the record does not know, and its branch: a creation that was killed before it was recorded.
+/// No agent has worked there.
+fn discard(git: &Git, request: &Request, known: bool) -> Result<(), String> {
+    let text = |error: GitError| error.to_string();
+    if known {
+        let path = path_text(&request.path)?;
+        git.run(&["worktree", "remove", "--force", "--force", path]).map_err(text)?;
+    }
+    if merge::tip(git, &request.branch).map_err(text)?.is_some() {
+        git.run(&["update-ref", "-d", &format!("refs/heads/{}", request.branch)]).map_err(text)?;
+    }
+    Ok(())
+}
+
+/// Creates the branch: from the base, with the branches of the dependencies merged in. Returns the conflicts.
+fn build(git: &Git, request: &Request, start: &str) -> Result<Vec<Conflict>, String> {
+    let text = |error: GitError| error.to_string();
+    let mut conflicts = Vec::new();
+    let mut ours = start.to_owned();
+    merge::move_branch(git, &request.branch, &ours, None).map_err(text)?;
+    for Source { node, branch } in &request.from {
+        let theirs = merge::tip(git, branch).map_err(text)?;
+        let theirs = theirs.ok_or_else(|| format!("branch {branch} of node {node} is gone"))?;
+        if merge::contains(git, &ours, &theirs).map_err(text)? {
+            continue;
+        }
+        let next = if merge::contains(git, &theirs, &ours).map_err(text)? {
+            theirs
+        } else {
+            // The names of the branches are the labels of conflict markers.
+            let merged = merge::merge_trees(git, &request.branch, branch).map_err(text)?;
+            let message = format!("Merge branch '{branch}' into {}", request.branch);
+            if !merged.files.is_empty() {
+                let (from, files, detail) = (node.clone(), merged.files, merged.detail);
+                conflicts.push(Conflict { from, files, detail });
+            }
+            merge::commit_tree(git, &merged.tree, &[&ours, &theirs], &message).map_err(text)?
+        };
+        merge::move_branch(git, &request.branch, &next, Some(&ours)).map_err(text)?;
+        ours = next;
+    }
+    Ok(conflicts)
 }
 
 fn base_commit(git: &Git, base: &str) -> Result<String, String> {
@@ -61,12 +118,12 @@ fn base_commit(git: &Git, base: &str) -> Result<String, String> {
 }
 
 /// Returns the directory that all worktrees of the repository share.
-pub(super) fn common_dir(git: &Git) -> Result<PathBuf, GitError> {
+pub(crate) fn common_dir(git: &Git) -> Result<PathBuf, GitError> {
     git.path(&["rev-parse", "--path-format=absolute", "--git-common-dir"]).map(|dir| real(&dir))
 }
 
 /// Waits for the lock. The kernel releases it when its holder exits.
-pub(super) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
+pub(crate) fn lock(path: &Path, bound: Duration) -> Result<File, String> {
     let cannot = |error: io::Error| format!("cannot lock {}: {error}", path.display());
     let file = safe_file::update(path, safe_file::PLAIN).map_err(cannot)?;
     let (sender, receiver) = mpsc::channel();
@@ -129,20 +186,13 @@ fn is_known(git: &Git, path: &Path) -> Result<bool, GitError> {
     Ok(paths.any(|listed| real(Path::new(std::ffi::OsStr::from_bytes(listed))) == wanted))
 }
 
-fn add(git: &Git, request: &Request, base: &str) -> Result<(), String> {
+/// Checks out the branch, which exists.
+fn add(git: &Git, request: &Request) -> Result<(), String> {
     if let Some(parent) = request.path.parent() {
         crate::store::home::make_private(parent)
             .map_err(|error| format!("cannot create {}: {error}", parent.display()))?;
     }
-    let path = path_text(&request.path)?;
-    let branch = request.branch.as_str();
-    let is_there = git.run(&["show-ref", "--verify", "--quiet", &format!("refs/heads/{branch}")]).is_ok();
-    let args: Vec<&str> = if is_there {
-        // The branch of a removed worktree: continue its work.
-        vec!["worktree", "add", "--quiet", path, branch]
-    } else {
-        vec!["worktree", "add", "--quiet", "--no-track", "-b", branch, path, base]
-    };
+    let args = ["worktree", "add", "--quiet", path_text(&request.path)?, &request.branch];
     let mut command = git.command(&args);
     // Unlike a snapshot, a checkout may fetch what a partial clone is missing.
     command.env_remove("GIT_NO_LAZY_FETCH");
@@ -150,7 +200,7 @@ fn add(git: &Git, request: &Request, base: &str) -> Result<(), String> {
     made.map(drop).map_err(|error| error.to_string())
 }
 
-fn path_text(path: &Path) -> Result<&str, String> {
+pub(crate) fn path_text(path: &Path) -> Result<&str, String> {
     path.to_str().ok_or_else(|| format!("the path of a worktree must be UTF-8: {}", path.display()))
 }
 

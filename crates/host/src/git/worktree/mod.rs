@@ -1,18 +1,21 @@
-//! Worktrees for nodes: a git worktree on a branch `dogwatch/<run>/<node>`, below the state directory. The node's
-//! work ends up on that branch; the user merges it.
+//! Worktrees for nodes: a git worktree on a branch `dogwatch/<run>/<node>`, below the state directory. The branch starts
+//! from the merge of the branches of the node's dependencies. The node's work ends up on it; `dogwatch merge` merges it.
 //!
-//! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume. It
-//! is this same binary in another role, [`main`], which prints one line of JSON ([`Outcome`]) and exits. The time
-//! limit of the job covers everything.
+//! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume, and
+//! [`Request::commit_command`] when the node is done. Both are this same binary in another role, [`main`], which prints
+//! one line of JSON ([`Outcome`] or [`Committed`]) and exits. The time limit of the job covers everything.
 //!
 //! - Worktrees of one repository are created one after the other, even by different dogwatch processes, because git
 //!   fails or hangs when several are added at once. A lock file in the repository's own directory ensures this.
-//! - An existing worktree is reused with everything in it. An incomplete one is created again, because no agent can
-//!   have worked in it.
+//! - An existing worktree is reused with everything in it, if the record knows it. Any other one, and its branch, is
+//!   created again, because no agent can have worked in it.
+//! - A branch that conflicts is merged all the same: its files have conflict markers, and the outcome names them. The
+//!   core decides what follows.
 //! - Hooks are off. Filters are on, because an agent works with the checked-out files.
 //! - [`tidy`] removes a worktree only if no work is lost, and it never removes a branch.
 
-mod make;
+mod commit;
+pub(crate) mod make;
 mod tidy;
 
 use crate::git::role;
@@ -24,6 +27,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
+pub use commit::{Committed, Made, commit};
 pub use make::make;
 pub use tidy::{Tidied, tidy, tidy_run};
 
@@ -67,6 +71,29 @@ pub struct Request {
     pub branch: String,
     /// The start of a new branch: a commit id, or `HEAD`.
     pub base: String,
+    /// The branches that are merged into a new branch, in this order.
+    #[serde(default)]
+    pub from: Vec<Source>,
+    /// Whether the worktree was ready before. Otherwise what is left of it is removed first.
+    #[serde(default)]
+    pub recorded: bool,
+}
+
+/// The branch of a dependency.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Source {
+    /// The node.
+    pub node: NodeName,
+    /// Its branch, from [`branch`].
+    pub branch: String,
+}
+
+/// What [`main`] does.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "task", rename_all = "snake_case")]
+enum Task {
+    Make { request: Request },
+    Commit { request: Request, message: String },
 }
 
 impl Request {
@@ -77,21 +104,39 @@ impl Request {
             path: place(state_dir, run, node),
             branch: branch(run, node),
             base: base.to_owned(),
+            from: Vec::new(),
+            recorded: false,
         }
     }
 
     /// Returns the command that creates the worktree, to be run as a job. Its output is for [`Outcome::read`].
     pub fn command(&self) -> Vec<String> {
-        role::command(ARGUMENT, self)
+        role::command(ARGUMENT, &Task::Make { request: self.clone() })
     }
 
-    /// Parses the arguments of [`Request::command`], without the first two.
-    fn parse(args: impl Iterator<Item = OsString>) -> Option<Request> {
-        let request: Request = role::parse(args)?;
-        let Request { path, branch, base, .. } = &request;
-        let whole = path.is_absolute() && branch.starts_with("dogwatch/") && !base.starts_with('-');
-        whole.then_some(request)
+    /// Returns the command that commits what is in the worktree, to be run as a job. Its output is for
+    /// [`Committed::read`].
+    pub fn commit_command(&self, message: &str) -> Vec<String> {
+        role::command(ARGUMENT, &Task::Commit { request: self.clone(), message: message.to_owned() })
     }
+
+    fn is_whole(&self) -> bool {
+        let Request { path, branch, base, from, .. } = self;
+        let ours = |branch: &str| branch.starts_with("dogwatch/");
+        path.is_absolute() && ours(branch) && !base.starts_with('-') && from.iter().all(|f| ours(&f.branch))
+    }
+}
+
+/// Parses the arguments of a command, without the first two.
+fn parse(args: impl Iterator<Item = OsString>) -> Option<Task> {
+    let task: Task = role::parse(args)?;
+    let (Task::Make { request } | Task::Commit { request, .. }) = &task;
+    request.is_whole().then_some(task)
+}
+
+/// Returns the message of the commit with a node's work.
+pub fn message(run: &RunId, node: &NodeName) -> String {
+    format!("{node}\n\nWork of node {node} in dogwatch run {run} that its agent had not committed.")
 }
 
 /// The result of creating a worktree.
@@ -118,6 +163,23 @@ pub struct Ready {
     pub commit: String,
     /// Whether the worktree existed before.
     pub reused: bool,
+    /// The commit on which a new branch starts, before any merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub base: Option<String>,
+    /// The merges that left conflicts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub conflicts: Vec<Conflict>,
+}
+
+/// A merge that left conflicts.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Conflict {
+    /// The node whose branch was merged.
+    pub from: NodeName,
+    /// The files in conflict.
+    pub files: Vec<String>,
+    /// The messages of git about them.
+    pub detail: String,
 }
 
 impl Outcome {
@@ -128,16 +190,24 @@ impl Outcome {
     }
 }
 
-/// The worktree role: creates the worktree described by the arguments and prints the outcome.
+/// The worktree role: does what the arguments describe and prints the outcome.
 pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
     // Otherwise the process would be called `exe`, after the link that it was started by.
     let _ = rustix::thread::set_name(c"dogwatch-tree");
-    let outcome = match Request::parse(args) {
-        Some(request) => make(&request),
-        None => Outcome::Failed { why: "invalid arguments for the worktree process".to_owned() },
-    };
-    let ready = matches!(outcome, Outcome::Ready(_));
-    role::answer(&outcome, ready)
+    match parse(args) {
+        Some(Task::Make { request }) => {
+            let outcome = make(&request);
+            role::answer(&outcome, matches!(outcome, Outcome::Ready(_)))
+        }
+        Some(Task::Commit { request, message }) => {
+            let outcome = commit(&request, &message);
+            role::answer(&outcome, matches!(outcome, Committed::Made(_)))
+        }
+        None => {
+            let why = "invalid arguments for the worktree process".to_owned();
+            role::answer(&Outcome::Failed { why }, false)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -149,24 +219,32 @@ mod tests {
     fn request_is_read_as_it_was_written() {
         let run: RunId = "20261115-201533-k3f9".parse().expect("a run id");
         let odd = Path::new(std::ffi::OsStr::from_bytes(b"/a b/\xff%\n=c"));
-        let request = Request::new(odd, odd, &run, &NodeName::new("api: v1"), "HEAD");
+        let (node, from) = (NodeName::new("api: v1"), NodeName::new("db"));
+        let mut request = Request::new(odd, odd, &run, &node, "HEAD");
         assert_eq!(request.branch, "dogwatch/20261115-201533-k3f9/api%3A%20v1");
-        let words = request.command().into_iter().skip(2).map(OsString::from);
-        assert_eq!(Request::parse(words), Some(request));
+        request.from.push(Source { branch: branch(&run, &from), node: from });
+        let words = |command: Vec<String>| command.into_iter().skip(2).map(OsString::from);
+        assert_eq!(parse(words(request.command())), Some(Task::Make { request: request.clone() }));
+        let message = "a\n\nb".to_owned();
+        assert_eq!(parse(words(request.commit_command(&message))), Some(Task::Commit { request, message }));
     }
 
     #[test]
     fn invalid_arguments_are_refused() {
-        let parse = |path: &str, branch: &str, base: &str| {
-            let [branch, base] = [branch, base].map(str::to_owned);
-            let request = Request { repo: "/repo".into(), path: path.into(), branch, base };
-            Request::parse(request.command().into_iter().skip(2).map(OsString::from))
+        let parsed = |path: &str, branch: &str, base: &str, from: &str| {
+            let [branch, base, from] = [branch, base, from].map(str::to_owned);
+            let from = vec![Source { node: NodeName::new("n"), branch: from }];
+            let (repo, path) = ("/repo".into(), path.into());
+            let request = Request { repo, path, branch, base, from, recorded: false };
+            parse(request.command().into_iter().skip(2).map(OsString::from))
         };
-        assert!(parse("/path", "dogwatch/r/n", "HEAD").is_some());
-        assert_eq!(parse("relative", "dogwatch/r/n", "HEAD"), None);
-        assert_eq!(parse("/path", "main", "HEAD"), None);
-        assert_eq!(parse("/path", "dogwatch/r/n", "--force"), None);
-        assert_eq!(Request::parse([OsString::from("/repo")].into_iter()), None);
+        let good = "dogwatch/r/n";
+        assert!(parsed("/path", good, "HEAD", good).is_some());
+        assert_eq!(parsed("relative", good, "HEAD", good), None);
+        assert_eq!(parsed("/path", "main", "HEAD", good), None);
+        assert_eq!(parsed("/path", good, "--force", good), None);
+        assert_eq!(parsed("/path", good, "HEAD", "--force"), None);
+        assert_eq!(parse([OsString::from("/repo")].into_iter()), None);
         assert!(matches!(Outcome::read(b"fatal: no"), Outcome::Failed { .. }));
     }
 }

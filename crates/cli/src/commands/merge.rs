@@ -1,0 +1,281 @@
+use crate::error::{self, CliError};
+use crate::runs::{FoundRun, Which};
+use crate::screen::words;
+use dogwatch_core::record::event::{NodeState, RunStarted};
+use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::record::view::{NodeView, View};
+use dogwatch_core::settings::{CheckPolicy, NodePlan};
+use dogwatch_core::text::printable;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_host::git::merge::{LandingError, Staging, Step, Target};
+use dogwatch_host::git::worktree::{self, Committed, Request};
+use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
+use dogwatch_host::store::home;
+use std::path::{Path, PathBuf};
+
+/// Merge the work of finished nodes into a branch
+///
+/// Merges the branches of all nodes that are done and have a worktree of their own, each after its dependencies. After
+/// every merge, the setup and the checks of the node run on the result. All of this happens in a temporary worktree. Only
+/// if every merge is clean and every check passes does the branch move, and with it the work tree that has it checked
+/// out; otherwise nothing changes.
+#[derive(clap::Args)]
+#[command(after_help = AFTER_HELP)]
+pub struct Args {
+    #[command(flatten)]
+    which: Which,
+    /// Branch to merge into; a new one starts at the current commit [default: the current branch]
+    #[arg(long, value_name = "BRANCH")]
+    into: Option<String>,
+    /// Merge only this node, with everything it depends on
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+}
+
+const AFTER_HELP: &str = "\
+Examples:
+  dogwatch merge                     merge the latest run into the current branch
+  dogwatch merge k3f9 --into review  merge into another branch; your work tree does not change
+  dogwatch merge k3f9 --node api     merge only the work of node api
+
+Exit codes:
+  0 merged, or nothing to merge
+  1 a conflict or a failing check; nothing was changed
+  2 cannot start, for example because the work tree has uncommitted changes";
+
+/// How long one setup command may take.
+const SETUP_TIMEOUT: Dur = Dur::from_mins(30);
+/// The most lines of a failing command's output to show.
+const MAX_LINES: usize = 20;
+
+/// Runs `dogwatch merge` and returns the exit code.
+pub fn run(args: &Args) -> Result<u8, CliError> {
+    let found = args.which.find()?;
+    let view = found.view()?;
+    let started =
+        view.started.clone().ok_or_else(|| CliError::usage(format!("run {} has not started", found.id)))?;
+    let nodes = wanted(args, &found, &started, &view)?;
+    let target = Target::find(Path::new(&started.work_dir), args.into.as_deref()).map_err(refused)?;
+    let (branch, old) = (target.branch.clone(), target.tip.clone());
+    let staging = Staging::open(target, &found.state_dir()).map_err(refused)?;
+    let mut merge = Merge { found: &found, started: &started, view: &view, staging, runner: None };
+    for (at, ix) in nodes.iter().enumerate() {
+        if let Err(stopped) = merge.node(*ix, &nodes[at + 1..])? {
+            stopped.print(&branch);
+            return Ok(1);
+        }
+    }
+    if !merge.staging.has_changes() {
+        return super::print(format!("nothing to merge: {branch} already has this work\n").as_bytes());
+    }
+    let new = merge.staging.tip().to_owned();
+    let checked_out = merge.staging.target().checked_out.is_some();
+    merge.staging.land().map_err(refused)?;
+    let back = match checked_out {
+        true => format!("git reset --keep {}", short(&old)),
+        false => format!("git branch -f {branch} {}", short(&old)),
+    };
+    let text = format!("{branch} is now at {} (back with `{back}`)\n", short(&new));
+    super::print(printable(&text).as_bytes())
+}
+
+fn short(commit: &str) -> &str {
+    dogwatch_core::text::clip(commit, 10)
+}
+
+/// Returns the nodes to merge, each after its dependencies.
+fn wanted(
+    args: &Args,
+    found: &FoundRun,
+    started: &RunStarted,
+    view: &View,
+) -> Result<Vec<NodeIx>, CliError> {
+    let order = started.settings.dependency_order();
+    let fits = |node: &NodeView| args.node.as_deref().is_none_or(|name| node.name.as_str() == name);
+    let ready = |node: &NodeView| node.state == NodeState::Done && node.work.worktree.is_some();
+    let nodes: Vec<NodeIx> =
+        order.into_iter().filter(|ix| fits(view.node(*ix)) && ready(view.node(*ix))).collect();
+    if !nodes.is_empty() {
+        return Ok(nodes);
+    }
+    let status = format!("`dogwatch status {}` shows its nodes", found.tail());
+    Err(match (&args.node, view.nodes.iter().find(|node| fits(node))) {
+        (Some(name), None) => CliError::with_help(format!("run {} has no node `{name}`", found.id), status),
+        (Some(name), Some(node)) if node.state != NodeState::Done => CliError::with_help(
+            format!("node `{name}` of run {} is not done: {}", found.id, node.state.as_str()),
+            status,
+        ),
+        (_, _) if !view.nodes.iter().any(|node| node.work.worktree.is_some()) => CliError::with_help(
+            format!("run {} has no branches to merge: its nodes work in your work tree", found.id),
+            "`worktree: true` gives each node a worktree and a branch of its own",
+        ),
+        (_, _) => CliError::with_help(format!("no node of run {} is done", found.id), status),
+    })
+}
+
+/// Turns a refusal into an error with advice.
+fn refused(error: LandingError) -> CliError {
+    let help = match &error {
+        LandingError::NoWorkTree(_) => "the nodes of this run worked in a git repository that is gone",
+        LandingError::Detached => "name a branch with --into",
+        LandingError::BadName(_) => "choose another name for --into",
+        LandingError::Dirty { .. } => "commit or stash them first, or merge into another branch with --into",
+        LandingError::UnderWay { .. } => "finish or abort it first, or merge into another branch with --into",
+        LandingError::Busy => "wait until it ends",
+        LandingError::Moved(_) => "nothing was changed; run `dogwatch merge` again",
+        LandingError::Failed(_) => "nothing was changed",
+    };
+    CliError::with_help(error.to_string(), help)
+}
+
+/// A merge in progress.
+struct Merge<'a> {
+    found: &'a FoundRun,
+    started: &'a RunStarted,
+    view: &'a View,
+    staging: Staging,
+    /// Runs setup commands and checks.
+    runner: Option<ProgramRunner>,
+}
+
+/// Why a merge stopped. Nothing was changed.
+struct Stopped {
+    what: String,
+    /// The details, a line each.
+    details: Vec<String>,
+    help: String,
+}
+
+impl Stopped {
+    fn print(&self, branch: &str) {
+        error::warn(&self.what);
+        for line in &self.details {
+            error::print_line(&format!("    {}", printable(line)));
+        }
+        error::print_line(&format!("help: {branch} was not changed; {}", printable(&self.help)));
+    }
+}
+
+impl Merge<'_> {
+    /// Merges a node and runs its setup and its checks on the result. A node that conflicts is left to one of those that
+    /// follow, if that has its work: its agent has resolved the conflict.
+    fn node(&mut self, ix: NodeIx, rest: &[NodeIx]) -> Result<Result<(), Stopped>, CliError> {
+        let node = self.view.node(ix);
+        let branch = self.branch(node)?;
+        let message = format!("Merge node {} of dogwatch run {}", node.name, self.found.id);
+        let by_hand = format!("merge it by hand with `git merge {branch}`");
+        match self.staging.merge(&branch, &message).map_err(refused)? {
+            Step::Contained => {
+                super::print(format!("{}: already merged\n", printable(node.name.as_str())).as_bytes())?;
+                return Ok(Ok(()));
+            }
+            Step::Conflict { files, detail } => {
+                if let Some(later) = self.resolved_by(&branch, rest)? {
+                    let text = format!("{}: conflicts with the others; resolved in {}\n", node.name, later.name);
+                    super::print(printable(&text).as_bytes())?;
+                    return Ok(Ok(()));
+                }
+                let what = format!("{} conflicts in {}", node.name, files.join(", "));
+                let details = detail.lines().map(str::to_owned).collect();
+                return Ok(Err(Stopped { what, details, help: by_hand }));
+            }
+            Step::Merged { files } => {
+                let files = words::count(files, "file");
+                super::print(format!("{}: merged ({files})\n", printable(node.name.as_str())).as_bytes())?;
+            }
+        }
+        self.verify(&self.started.settings.nodes[ix.0], &by_hand)
+    }
+
+    /// Returns the node among these that has the work of a branch.
+    fn resolved_by(&self, branch: &str, rest: &[NodeIx]) -> Result<Option<&NodeView>, CliError> {
+        for ix in rest {
+            let later = self.view.node(*ix);
+            if self.staging.has(&self.branch(later)?, branch).map_err(refused)? {
+                return Ok(Some(later));
+            }
+        }
+        Ok(None)
+    }
+
+    /// Returns the branch of a node, with all its work. The work of a node that was stopped is committed now.
+    fn branch(&self, node: &NodeView) -> Result<String, CliError> {
+        let request = Request::new(
+            Path::new(&self.started.work_dir),
+            &self.found.state_dir(),
+            &self.found.id,
+            &node.name,
+            "HEAD",
+        );
+        if node.work.commit.is_none() && request.path.is_dir() {
+            let message = worktree::message(&self.found.id, &node.name);
+            if let Committed::Failed { why } = worktree::commit(&request, &message) {
+                return Err(CliError::usage(format!("cannot commit the work of {}: {why}", node.name)));
+            }
+        }
+        Ok(request.branch)
+    }
+
+    fn verify(&mut self, plan: &NodePlan, by_hand: &str) -> Result<Result<(), Stopped>, CliError> {
+        let CheckPolicy { commands, timeout, recheck, .. } = &plan.settings.checks;
+        if commands.is_empty() {
+            return Ok(Ok(()));
+        }
+        let dir = self.inside();
+        let setup = plan.settings.setup.iter().map(|line| ("setup", line, SETUP_TIMEOUT, 0));
+        let checks = commands.iter().map(|line| ("check", line, *timeout, *recheck));
+        for (kind, line, bound, again) in setup.chain(checks) {
+            let mut failed = None;
+            for _ in 0..=again {
+                failed = self.run(plan, line, &dir, bound)?;
+                if failed.is_none() {
+                    break;
+                }
+            }
+            if let Some((how, details)) = failed {
+                let what = format!("a {kind} of {} fails after the merge: {line} ({how})", plan.name);
+                return Ok(Err(Stopped { what, details, help: by_hand.to_owned() }));
+            }
+        }
+        let passed = format!("{}: {} passed", plan.name, words::count(commands.len() as u64, "check"));
+        super::print(format!("{}\n", printable(&passed)).as_bytes())?;
+        Ok(Ok(()))
+    }
+
+    /// Returns the directory in the temporary worktree that corresponds to the one the run was started in.
+    fn inside(&self) -> PathBuf {
+        let work_dir = Path::new(&self.started.work_dir);
+        let inside = work_dir.strip_prefix(home::work_tree(work_dir)).map(|dir| self.staging.dir().join(dir));
+        inside.ok().filter(|dir| dir.is_dir()).unwrap_or_else(|| self.staging.dir().to_owned())
+    }
+
+    /// Runs a shell line. Returns how it failed and the end of its output, if it did.
+    fn run(
+        &mut self,
+        plan: &NodePlan,
+        line: &str,
+        dir: &Path,
+        bound: Dur,
+    ) -> Result<Option<(String, Vec<String>)>, CliError> {
+        let cannot = |e: std::io::Error| CliError::internal(format!("cannot run `{line}`: {e}"));
+        let runner = match &mut self.runner {
+            Some(runner) => runner,
+            none => none.insert(ProgramRunner::start().map_err(cannot)?),
+        };
+        let env = [("DOGWATCH_RUN", self.found.id.as_str()), ("DOGWATCH_NODE", plan.name.as_str())];
+        let env = env.map(|(name, value)| (name.into(), Some(value.into()))).into();
+        let (result, tail) = runner.run_line(line, env, dir, bound.into()).map_err(cannot)?;
+        let how = match result {
+            ProgramResult::Ended { how, .. } => match (how.code(), how.signal()) {
+                (Some(0), _) => return Ok(None),
+                (Some(code), _) => format!("exit code {code}"),
+                (None, signal) => format!("signal {}", signal.unwrap_or_default()),
+            },
+            ProgramResult::Refused(why) => why,
+            ProgramResult::TimedOut => format!("timed out after {bound}"),
+        };
+        let lines: Vec<&str> = tail.text.lines().collect();
+        let last = lines.iter().skip(lines.len().saturating_sub(MAX_LINES));
+        Ok(Some((how, last.map(|line| (*line).to_owned()).collect())))
+    }
+}
