@@ -32,7 +32,7 @@ const MAX_RESUMABLE: usize = 20;
 /// The arguments that select a run, shared by all commands that take one.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// Run id, or the end of one [default: the latest run of this project]
+    /// Run id, or the end of one [default: the live run of this project, or else the latest]
     #[arg(value_name = "RUN")]
     run: Option<String>,
     /// State directory of the project [default: .dogwatch]
@@ -44,17 +44,6 @@ impl Which {
     /// Selects a run by its id or its end, in a state directory.
     pub fn new(run: Option<String>, state_dir: Option<PathBuf>) -> Which {
         Which { run, state_dir }
-    }
-
-    /// Returns the run to steer. Without a run id this is the newest live run, if there is one.
-    pub fn find_living(&self) -> Result<FoundRun, CliError> {
-        if self.run.is_none() {
-            let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
-            if let Some(living) = here.into_iter().find(FoundRun::is_live) {
-                return Ok(living);
-            }
-        }
-        self.find()
     }
 
     /// Returns the run to resume. Without a run id this is the newest paused run, or else the newest run whose supervisor
@@ -78,12 +67,13 @@ impl Which {
         lost.map_or_else(|| self.find(), Ok)
     }
 
-    /// Returns the selected run. Without a run id this is the newest run of the project. The end of an id is looked up in
-    /// this project first.
+    /// Returns the selected run. Without a run id this is the newest live run of the project, or else the newest one. The
+    /// end of an id is looked up in this project first.
     pub fn find(&self) -> Result<FoundRun, CliError> {
         let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
         let Some(wanted) = &self.run else {
-            return here.into_iter().next().ok_or_else(|| {
+            let at = here.iter().position(FoundRun::is_live).unwrap_or(0);
+            return here.into_iter().nth(at).ok_or_else(|| {
                 CliError::with_help(
                     "no runs in this directory yet",
                     "start one with `dogwatch run DIR`, or list all runs with `dogwatch ps --all`",
@@ -237,7 +227,7 @@ impl FoundRun {
 
     /// Returns the last part of the run id, which is enough to select the run.
     pub fn tail(&self) -> &str {
-        self.id.as_str().rsplit('-').next().unwrap_or(self.id.as_str())
+        self.id.tail()
     }
 
     /// Returns the directory of the project: the one that contains the state directory.

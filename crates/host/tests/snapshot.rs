@@ -164,6 +164,27 @@ fn named(taken: &Taken) -> Vec<(&str, &str)> {
     taken.named.iter().map(|skipped| (skipped.path.as_str(), skipped.why.as_str())).collect()
 }
 
+#[test]
+fn untracked_changed_and_staged_files_count_as_changed() {
+    let repo = Repo::new();
+    assert_eq!(repo.take().changed, 0);
+    repo.write("untracked", "x");
+    repo.write("changed", "x");
+    assert_eq!(repo.take().changed, 2);
+    repo.write("added", "x");
+    repo.git(&["add", "added", "changed"]);
+    repo.write("changed", "staged, then changed again");
+    fs::remove_file(repo.path("gone")).expect("removed");
+    assert_eq!(repo.take().changed, 4);
+    repo.git(&["add", "-A"]);
+    repo.commit("all");
+    assert_eq!(repo.take().changed, 0);
+    let fresh = Repo::without_commits();
+    fresh.write("first", "x");
+    fresh.git(&["add", "first"]);
+    assert_eq!(fresh.take().changed, 1);
+}
+
 // promise: 15
 #[test]
 fn snapshot_has_the_changed_and_the_new_and_not_the_gone_or_ignored() {

@@ -220,6 +220,17 @@ fn a_changed_pinned_file_invalidates_passing_checks() {
 }
 
 #[test]
+fn changed_pinned_files_are_one_failed_check() {
+    let mut world = World::new(checked(&["./t"], |s| s.max_iterations = Some(1)), |_| Act::works(MINUTE))
+        .pinning(|i| Ok(["a", "b"].map(|file| pin(file, if i.0 == 1 { "changed" } else { "as it was" })).into()));
+    world.end();
+    let results = &world.run().view().nodes[0].attempts.last;
+    let [one] = results.as_slice() else { panic!("{results:?}") };
+    let tail = "changed: a\nchanged: b\nno check counts until these pinned files have their original content";
+    assert_eq!((one.cmd.as_str(), one.rc, one.tail.as_deref()), ("pinned files", 1, Some(tail)));
+}
+
+#[test]
 fn tampering_can_be_configured_as_a_warning() {
     let warn = |s: &mut dogwatch_core::settings::Settings| s.checks.tampered = Tampered::Warn;
     let mut world = World::new(checked(&["./t"], warn), |_| Act::works(MINUTE))

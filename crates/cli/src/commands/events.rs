@@ -19,6 +19,32 @@ pub struct Args {
     /// Include observations
     #[arg(long)]
     observed: bool,
+    /// Print only events of this node
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Print only events of this iteration
+    #[arg(long, short, value_name = "N")]
+    iteration: Option<u64>,
+}
+
+/// The fields that every event of a node or an iteration has.
+#[derive(serde::Deserialize)]
+struct Subject {
+    node: Option<String>,
+    iteration: Option<u64>,
+}
+
+impl Args {
+    /// Returns whether an event belongs to the selected node and iteration.
+    fn selects(&self, line: &[u8]) -> bool {
+        if self.node.is_none() && self.iteration.is_none() {
+            return true;
+        }
+        serde_json::from_slice(line).is_ok_and(|Subject { node, iteration }: Subject| {
+            (self.node.is_none() || self.node == node)
+                && (self.iteration.is_none() || self.iteration == iteration)
+        })
+    }
 }
 
 /// Runs `dogwatch events` and returns the exit code.
@@ -34,7 +60,7 @@ fn follow(args: &Args, found: &FoundRun) -> Result<u8, CliError> {
         found.client()?.stream(&path).map_err(|e| CliError::usage(format!("run {}: {e}", found.id)))?;
     for event in events {
         let event = event.map_err(|e| CliError::usage(format!("run {}: {e}", found.id)))?;
-        if !print_line(event.data.as_bytes())? {
+        if args.selects(event.data.as_bytes()) && !print_line(event.data.as_bytes())? {
             break;
         }
     }
@@ -49,7 +75,7 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, CliError> {
         // `status` and `resume` report lines that are not events.
         let Some(head) = journal::head(line) else { continue };
         let wanted = head.seq > args.after && (args.observed || head.event != "observed");
-        if wanted && !print_line(line)? {
+        if wanted && args.selects(line) && !print_line(line)? {
             break;
         }
     }

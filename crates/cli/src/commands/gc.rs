@@ -77,7 +77,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return super::print(text.as_bytes());
     }
     if args.dry_run || !(args.yes || confirm()) {
-        return super::print(b"nothing was removed; pass --yes to remove it\n");
+        let text = format!("nothing was removed; `{}` removes it\n", command(args));
+        return super::print(printable(&text).as_bytes());
     }
     let done = carry_out::carry_out(plan);
     let mut text = format!(
@@ -94,6 +95,24 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     super::print(printable(&text).as_bytes())?;
     Ok(u8::from(!done.failed.is_empty()))
+}
+
+/// Returns the command that removes exactly what was listed.
+fn command(args: &Args) -> String {
+    let mut text = "dogwatch gc --yes".to_owned();
+    if args.keep != KEPT_RUNS {
+        let _ = write!(text, " --keep {}", args.keep);
+    }
+    if KEPT_FOR.parse() != Ok(args.older_than) {
+        let _ = write!(text, " --older-than {}", args.older_than);
+    }
+    if args.all {
+        text.push_str(" --all");
+    }
+    if let Some(dir) = &args.state_dir {
+        let _ = write!(text, " --state-dir '{}'", dir.display());
+    }
+    text
 }
 
 /// The result of `gc`, for programs.

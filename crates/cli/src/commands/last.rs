@@ -28,7 +28,9 @@ No runs in this directory yet.
 
 /// Runs `dogwatch` without arguments and returns the exit code.
 pub fn run() -> Result<u8, CliError> {
-    let runs = runs_in(&state_dir(None).runs());
+    let mut runs = runs_in(&state_dir(None).runs());
+    // A run that is still alive matters most, however many runs have ended since it started.
+    runs.sort_by_cached_key(|run| !run.is_live());
     if runs.is_empty() {
         return super::print(format!("{NOTHING_YET}\n").as_bytes());
     }
@@ -59,14 +61,14 @@ fn head(runs: usize) -> ScreenLine {
     } else {
         words::count(runs as u64, "run")
     };
-    ScreenLine { tone: Tone::Head, text: format!("{which} in this directory, newest first, times in UTC") }
+    ScreenLine { tone: Tone::Head, text: format!("{which} in this directory, live ones first, then the newest; times in UTC") }
 }
 
 fn line(view: &View, run: &FoundRun) -> ScreenLine {
     let status = Status::of(view, run.is_live().then(clock::now));
-    let name = view.nodes.first().map_or("?", |n| n.name.as_str());
+    let name = view.started.as_ref().map_or("?", |started| started.name());
     let (tone, how) = how(&status, view, run);
-    let parts = [counts(&status), words::span(status.supervised_s), why(view)];
+    let parts = [words::iterations(&view.totals()), words::span(status.supervised_s), why(view)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), run.tail(), parts.join(", "));
     ScreenLine { tone, text: printable(&text).replace('\n', " ") }
@@ -113,22 +115,6 @@ fn waiting(status: &Status) -> String {
         }
         None => "waiting".to_owned(),
     }
-}
-
-/// Formats counts as `12 iterations: 9 completed (3 idle), 1 failed`.
-fn counts(status: &Status) -> String {
-    let c = &status.counts;
-    let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
-    let idle = if c.idle > 0 { format!(" ({} idle)", c.idle) } else { String::new() };
-    let parts = [
-        some(c.completed, &format!("completed{idle}")),
-        some(c.failed, "failed"),
-        some(c.timed_out, "timed out"),
-        some(c.interrupted, "interrupted"),
-    ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
-    let all = words::count(c.iterations, "iteration");
-    if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 
 /// Returns the reason of a failed run. For a successful or unfinished run, returns the agent's last message if there

@@ -14,7 +14,7 @@ pub struct Args {
 
 /// Runs `dogwatch pause` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find_living()?;
+    let found = args.which.find()?;
     found.post("pause", &())?;
     super::print(
         format!(

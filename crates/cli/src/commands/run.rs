@@ -26,7 +26,8 @@ use std::path::PathBuf;
 /// Loop an agent over a prompt, or run a graph of nodes
 ///
 /// PATH is a loop file (RALPH.md: the settings as YAML frontmatter, then the prompt) or a graph file (graph.yaml, .yml,
-/// .toml or .json: nodes with dependencies), or a directory that contains one of them. Every iteration runs the
+/// .toml or .json: nodes with dependencies), or a directory that contains one of them. Any other file is a loop file too; one
+/// without settings (PROMPT.md) needs --agent. Every iteration runs the
 /// commands of the file, inserts their output into the prompt, passes the prompt to the agent on stdin and records
 /// the result.
 ///
@@ -35,7 +36,7 @@ use std::path::PathBuf;
 ///
 /// When the run ends, no process that the agent started is left running.
 #[derive(clap::Args)]
-#[command(after_help = "Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.")]
+#[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
     #[arg(default_value = ".")]
@@ -58,6 +59,14 @@ pub struct Args {
     #[arg(last = true, value_name = "ARGS")]
     args: Vec<String>,
 }
+
+const AFTER_HELP: &str = "\
+Examples:
+  dogwatch run                           run the loop or graph in the current directory
+  dogwatch run fix-tests -n 3            run three iterations of fix-tests/RALPH.md
+  dogwatch run PROMPT.md --agent claude  loop over a prompt without settings
+
+Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.";
 
 /// Runs `dogwatch run` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {

@@ -24,7 +24,7 @@ pub struct Args {
 
 /// Runs `dogwatch status` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find_living()?;
+    let found = args.which.find()?;
     if args.orchestrator {
         return super::print_json(&orchestrator(&found)?);
     }

@@ -22,7 +22,7 @@ struct Stop {
 
 /// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find_living()?;
+    let found = args.which.find()?;
     found.post("stop", &Stop { accept: args.accept })?;
     super::print(format!("run {} will stop after the current iteration\n", found.id).as_bytes())
 }

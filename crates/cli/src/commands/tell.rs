@@ -8,7 +8,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(override_usage = "dogwatch tell [OPTIONS] [RUN] TEXT")]
 pub struct Args {
-    /// Run id, or the end of one [default: the latest run of this project]
+    /// Run id, or the end of one [default: the live run of this project, or else the latest]
     #[arg(value_name = "RUN")]
     run: String,
     /// Message for the agent
@@ -31,7 +31,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         Some(text) => (Some(args.run), text),
         None => (None, args.run),
     };
-    let found = Which::new(run, args.state_dir).find_living()?;
+    let found = Which::new(run, args.state_dir).find()?;
     if text.trim().is_empty() {
         return Err(CliError::with_help(
             "the message is empty",

@@ -27,8 +27,11 @@ pub struct Args {
     #[arg(value_name = "RUN")]
     run: String,
     /// First iteration to undo, or `undo-…`, the name that an earlier undo printed
-    #[arg(value_name = "N", value_parser = parse_what)]
-    what: What,
+    #[arg(value_name = "N", value_parser = parse_what, required_unless_present = "iteration")]
+    what: Option<What>,
+    /// The same as N
+    #[arg(short, long, value_name = "N", value_parser = parse_what, conflicts_with = "what")]
+    iteration: Option<What>,
     /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -135,7 +138,8 @@ fn wanted(
     found: &FoundRun,
     index: &SnapshotIndex,
 ) -> Result<(NodeName, String, String), CliError> {
-    match &args.what {
+    let what = args.what.as_ref().or(args.iteration.as_ref());
+    match what.ok_or_else(|| CliError::usage("no iteration to undo"))? {
         What::Iteration(n) => {
             let node = index.node(args.node.as_deref(), Some(*n))?;
             let name = index.name(&index.dir(&node)?, &node, index.before(&node, *n)?)?;

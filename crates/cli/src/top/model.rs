@@ -11,7 +11,6 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::Moment;
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// The most runs to show: live runs first, then the newest.
 pub const MAX_ROWS: usize = 200;
@@ -121,14 +120,9 @@ impl Row {
         Status::of(&self.view, self.live.then_some(now))
     }
 
-    /// Returns the name of a loop's node, or of a graph's directory.
+    /// Returns the name of the run.
     pub fn name(&self) -> &str {
-        let path = self.view.started.as_ref().map(|s| Path::new(&s.path));
-        let dir = path.and_then(|p| p.parent()?.file_name()?.to_str());
-        match &self.view.nodes[..] {
-            [node] => node.name.as_str(),
-            _ => dir.unwrap_or("?"),
-        }
+        self.view.started.as_ref().map_or("?", |started| started.name())
     }
 
     /// Returns whether the row shows something that changes with time.

@@ -53,6 +53,20 @@ fn a_working_run_is_listed_and_its_status_shows_the_agent() {
 }
 
 #[test]
+fn the_live_run_comes_before_a_newer_one_that_has_ended() {
+    let (project, run, id) = waiting(&[]);
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", "---\nagent: cat\n---\nOnce.\n");
+    project.call(&["run", "other", "-n", "1"]).assert_code(0);
+    assert!(ask(&project, &["status"]).contains(&id));
+    assert!(ask(&project, &["events"]).contains(&id));
+    let listed = ask(&project, &[]);
+    let tail = id.rsplit('-').next().expect("a tail");
+    assert!(listed.lines().nth(1).expect("a run").contains(tail), "{listed}");
+    run.kill();
+}
+
+#[test]
 fn a_waiting_run_shows_the_reason_and_the_end_of_the_wait() {
     let (project, run, id) = waiting(&[]);
     let status = status(&project);

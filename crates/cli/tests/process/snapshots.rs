@@ -222,7 +222,9 @@ fn gc_removes_old_runs_only_after_confirmation() {
     listed.assert_code(0);
     assert!(listed.text().contains(&first) && !listed.text().contains(&second), "{}", listed.text());
     assert!(listed.text().contains("3 snapshots") && listed.text().contains("nothing was removed"));
-    gc(&["--keep", "1", "--dry-run"]).assert_code(0);
+    let dry = gc(&["--keep", "1", "--dry-run"]);
+    let command = "`dogwatch gc --yes --keep 1 --older-than 0s` removes it";
+    assert!(dry.assert_code(0).text().contains(command), "{}", dry.text());
     assert!(project.path(".dogwatch/runs").join(&first).exists());
     gc(&["--keep", "1", "--yes"]).assert_code(0);
     assert!(!project.path(".dogwatch/runs").join(&first).exists());

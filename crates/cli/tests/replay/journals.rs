@@ -49,6 +49,15 @@ fn the_policy_of_a_run_reproduces_its_verdicts_and_another_changes_them() {
     assert_eq!(summary["outcome"], Value::Null, "the end of the session is unknown");
     let (sooner, _) = replay_json(&["--set", "watchdog.session=300ms"], &run);
     assert_eq!((&sooner[0]["reason"], &sooner[0]["at_s"]), (&"SESSION_CEILING_EXCEEDED".into(), &0.3.into()));
+
+    for (set, difference) in [
+        ("watchdog.idle=1h", "by NO_OUTPUT_DEADLINE; would have continued"),
+        ("watchdog.session=300ms", "; would have been after 0.3s by SESSION_CEILING_EXCEEDED"),
+        ("watchdog.tool=1h", "would have stopped the same sessions, for the same reasons"),
+    ] {
+        let notes = String::from_utf8(replay(&["--set", set], &run).stderr).expect("text");
+        assert!(notes.contains(difference), "{set}: {notes}");
+    }
 }
 
 #[test]

@@ -20,6 +20,8 @@ pub struct Past {
     pub project: Option<String>,
     /// The loop file.
     pub path: Option<String>,
+    /// The name of the run for people.
+    pub name: String,
     pub nodes: Vec<String>,
     pub state: State,
     pub outcome: Option<Outcome>,
@@ -94,6 +96,7 @@ impl Past {
             run: found.id.clone(),
             project: status.work_dir,
             path: status.path,
+            name: view.started.as_ref().map_or("?", |started| started.name()).to_owned(),
             nodes: view.nodes.iter().map(|n| n.name.to_string()).collect(),
             state: status.state,
             outcome: ended.map(|e| e.outcome),

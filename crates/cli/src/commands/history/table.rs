@@ -66,11 +66,7 @@ fn tone(run: &Past) -> Tone {
 }
 
 fn cells(run: &Past) -> [String; 9] {
-    let name = match run.nodes.as_slice() {
-        [] => "?".to_owned(),
-        [one] => one_line(one, MAX_NAME),
-        many => words::count(many.len() as u64, "node"),
-    };
+    let name = one_line(&run.name, MAX_NAME);
     let tail = run.run.as_str().rsplit('-').next().unwrap_or_default();
     let used = run.sums.used();
     [

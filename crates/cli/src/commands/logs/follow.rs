@@ -41,8 +41,11 @@ struct Follower<'a> {
 }
 
 /// Prints the output of a run until it ends.
-pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop> {
-    let look = record::latest_session(found)?;
+pub fn follow(found: &FoundRun, node: Option<&str>, stderr: bool, out: &mut Out) -> Result<(), Stop> {
+    let look = record::latest_session(found, node)?;
+    if let Some(unknown) = node.filter(|node| !look.has_node(node)) {
+        return Err(CliError::usage(format!("run {} has no node `{unknown}`", found.id)).into());
+    }
     let after = look.seen.as_ref().map_or(0, |seen| seen.seq.saturating_sub(1));
     let (sender, updates) = sync_channel(MAX_UPDATES);
     let watcher = Watcher::start(sender.clone());
@@ -50,6 +53,8 @@ pub fn follow(found: &FoundRun, stderr: bool, out: &mut Out) -> Result<(), Stop>
     let mut follower = Follower { found, stderr, out, look, watcher, source: None, over: false };
     for update in updates {
         match update {
+            // Events of other nodes are skipped; those of the whole run are not.
+            Update::Event(event) if event.event.node().is_some_and(|of| node.is_some_and(|n| n != of.as_str())) => {}
             Update::Event(event) => follower.event(&event)?,
             Update::Grew => {}
             Update::Over(error) => return follower.ended(error),
@@ -92,7 +97,7 @@ impl Follower<'_> {
                 self.close()?;
                 let seen = IterationRecord::new(recorded.seq, recorded.at, node.clone(), *iteration);
                 self.source = Some(self.look.source(&self.found.dir, &seen, self.stderr));
-                self.out.line(&super::head(&seen))
+                self.out.line(&super::head(&seen, self.look.has_several_nodes()))
             }
             Event::SessionStarted { node, iteration, .. } => {
                 self.watcher.watch(&home::iteration_dir(&self.found.dir, node, *iteration));

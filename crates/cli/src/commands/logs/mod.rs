@@ -2,7 +2,8 @@ use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use crate::screen::{ScreenLine, Tone};
 use out::{Out, Stop};
-use record::{IterationRecord, Look};
+use dogwatch_core::text::printable;
+use record::{IterationRecord, Look, Wanted};
 
 mod follow;
 mod out;
@@ -26,6 +27,9 @@ pub struct Args {
     /// Iteration to show [default: the last one that called the agent]
     #[arg(long, short, value_name = "N")]
     iteration: Option<u64>,
+    /// Node, if the run has several [default: the one that worked last]
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
     /// Copy the output byte for byte (not to a terminal)
     #[arg(long)]
     raw: bool,
@@ -36,7 +40,7 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch logs -f            follow the latest run of this project
+  dogwatch logs -f            follow the live run of this project
   dogwatch logs k3f9 -i 12    show iteration 12 of the run whose id ends in k3f9
   dogwatch logs --raw | jq .  print the agent's JSON output
 
@@ -48,7 +52,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     found.check_record();
     let mut out = Out::choose(args.raw)?;
     let shown = match args.follow && found.is_live() {
-        true => follow::follow(&found, args.stderr, &mut out),
+        true => follow::follow(&found, args.node.as_deref(), args.stderr, &mut out),
         false => show(&found, args, &mut out),
     };
     match shown {
@@ -59,9 +63,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
-    let look = record::look(found, args.iteration)?;
-    let Some(seen) = &look.seen else { return Err(no_such(found, args.iteration, &look).into()) };
-    out.line(&head(seen))?;
+    let wanted = record::Wanted { iteration: args.iteration, node: args.node.as_deref() };
+    let look = record::look(found, wanted)?;
+    let Some(seen) = &look.seen else { return Err(no_such(found, wanted, &look).into()) };
+    out.line(&head(seen, look.has_several_nodes()))?;
     let mut source = look.source(&found.dir, seen, args.stderr);
     source.drain(out)?;
     source.finish(out)?;
@@ -77,16 +82,23 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
     }
 }
 
-/// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 UTC`.
-fn head(seen: &IterationRecord) -> ScreenLine {
+/// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 UTC`, in a graph after the name of its node.
+fn head(seen: &IterationRecord, of_several: bool) -> ScreenLine {
     let at = seen.at.to_string();
     let (day, time) = at.split_once('T').unwrap_or((&at, ""));
-    let text = format!("iteration {}  {day} {} UTC", seen.iteration, time.get(..8).unwrap_or(time));
-    ScreenLine { tone: Tone::Head, text }
+    let node = if of_several { format!("{}  ", seen.node) } else { String::new() };
+    let text = format!("{node}iteration {}  {day} {} UTC", seen.iteration, time.get(..8).unwrap_or(time));
+    ScreenLine { tone: Tone::Head, text: printable(&text).into_owned() }
 }
 
-fn no_such(found: &FoundRun, wanted: Option<u64>, look: &Look) -> CliError {
-    match wanted {
+fn no_such(found: &FoundRun, wanted: Wanted<'_>, look: &Look) -> CliError {
+    if let Some(unknown) = wanted.node.filter(|node| !look.has_node(node)) {
+        return CliError::with_help(
+            format!("run {} has no node `{unknown}`", found.id),
+            format!("`dogwatch status {}` lists its nodes", found.tail()),
+        );
+    }
+    match wanted.iteration {
         Some(n) => CliError::with_help(
             format!("run {} has no iteration {n}", found.id),
             format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),

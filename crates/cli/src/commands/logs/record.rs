@@ -34,6 +34,15 @@ impl IterationRecord {
     }
 }
 
+/// Which iteration to look for.
+#[derive(Clone, Copy, Default)]
+pub struct Wanted<'a> {
+    /// The number of the iteration; any if `None`.
+    pub iteration: Option<u64>,
+    /// The node; any if `None`.
+    pub node: Option<&'a str>,
+}
+
 /// The iteration that was found in a record, and the settings of the run.
 #[derive(Default)]
 pub struct Look {
@@ -52,14 +61,26 @@ impl Look {
         Source::new(dir, stderr, reader, work_dir)
     }
 
+    /// Returns whether the run is a graph with several nodes.
+    pub fn has_several_nodes(&self) -> bool {
+        self.started.as_ref().is_some_and(|started| started.nodes.len() > 1)
+    }
+
+    /// Returns whether the run has a node of this name.
+    pub fn has_node(&self, name: &str) -> bool {
+        self.started.as_ref().is_some_and(|started| started.nodes.iter().any(|node| node.as_str() == name))
+    }
+
     #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
-    fn take(&mut self, wanted: Option<u64>, event: Recorded) {
+    fn take(&mut self, wanted: Wanted<'_>, event: Recorded) {
         match event.event {
             Event::RunStarted(started) => self.started = Some(started),
             Event::IterationStarted { node, iteration, .. } => {
-                self.iterations = self.iterations.max(iteration.0);
-                let is_it = wanted.is_none_or(|n| n == iteration.0);
-                if is_it {
+                let of_node = wanted.node.is_none_or(|name| name == node.as_str());
+                if of_node {
+                    self.iterations = self.iterations.max(iteration.0);
+                }
+                if of_node && wanted.iteration.is_none_or(|n| n == iteration.0) {
                     self.seen = Some(IterationRecord::new(event.seq, event.at, node, iteration));
                 }
             }
@@ -84,7 +105,7 @@ impl IterationRecord {
 }
 
 /// Finds an iteration: the wanted one, or the last that called the agent, or the last.
-pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, CliError> {
+pub fn look(found: &FoundRun, wanted: Wanted<'_>) -> Result<Look, CliError> {
     let mut called = None;
     let mut look = read(found, wanted, |look| {
         if let Some(seen) = look.seen.as_ref().filter(|seen| seen.called) {
@@ -96,11 +117,11 @@ pub fn look(found: &FoundRun, wanted: Option<u64>) -> Result<Look, CliError> {
 }
 
 /// Finds the last iteration that started.
-pub fn latest_session(found: &FoundRun) -> Result<Look, CliError> {
-    read(found, None, |_| {})
+pub fn latest_session(found: &FoundRun, node: Option<&str>) -> Result<Look, CliError> {
+    read(found, Wanted { iteration: None, node }, |_| {})
 }
 
-fn read(found: &FoundRun, wanted: Option<u64>, mut each: impl FnMut(&Look)) -> Result<Look, CliError> {
+fn read(found: &FoundRun, wanted: Wanted<'_>, mut each: impl FnMut(&Look)) -> Result<Look, CliError> {
     let path = found.dir.join(journal::FILE);
     let cannot = |e: std::io::Error| CliError::usage(format!("cannot read {}: {e}", path.display()));
     let mut lines = Tail::up_to_now(&path).map_err(cannot)?.in_large_pieces();

@@ -12,7 +12,7 @@ use crate::runs::{Which, note};
 use dogwatch_config::nearest;
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
-use dogwatch_core::watch::replay::{JournalReplay, Replayed};
+use dogwatch_core::watch::replay::{IterationName, JournalReplay, Replayed, SessionName};
 use dogwatch_host::store::journal;
 use policy::Chosen;
 use read::Lines;
@@ -41,6 +41,12 @@ pub struct Args {
     /// Override a key of the policy, e.g. --set watchdog.idle=5m
     #[arg(long = "set", value_name = "KEY=VALUE")]
     set: Vec<String>,
+    /// Replay only the sessions of this node of a run
+    #[arg(long, value_name = "NAME")]
+    node: Option<String>,
+    /// Replay only this iteration of a run
+    #[arg(long, short, value_name = "N")]
+    iteration: Option<u64>,
     /// Read the policy from a dogwatch.toml
     #[arg(long, value_name = "FILE")]
     policy: Option<PathBuf>,
@@ -57,6 +63,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let source = Source::of(&path)?;
     let mut lines = Lines::open(&path)?;
     let policy = |agent| chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
+    let source_is_journal = matches!(source, Source::Journal);
     let replayed = match source {
         Source::Journal => from_journal(lines, &chosen)?,
         Source::Timeline => {
@@ -76,6 +83,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             transcript::replay(lines, format, &policy(format.agent()))?
         }
     };
+    let replayed: Vec<Replayed> = replayed.into_iter().filter(|one| args.selects(one)).collect();
+    if source_is_journal {
+        report_differences(&replayed, chosen.is_own());
+    }
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
     super::print(text.as_bytes())
 }
@@ -112,7 +123,7 @@ fn reader(name: &str) -> Result<ReaderName, CliError> {
     })
 }
 
-/// Replays the sessions of a journal. Notes differences from the recorded verdicts on stderr.
+/// Replays the sessions of a journal.
 fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliError> {
     let other =
         (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
@@ -125,13 +136,30 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliE
             Err(error) => return Err(lines.invalid(&format!("not an event: {error}"), None)),
         }
     }
-    let replayed = replay.finish();
+    Ok(replay.finish())
+}
+
+/// Notes on stderr how the replay differs from what happened.
+fn report_differences(replayed: &[Replayed], own: bool) {
     let mut differing = replayed.iter().flat_map(|session| &session.differing).peekable();
-    if chosen.is_own() && differing.peek().is_none() {
-        note("the replayed verdicts are those of the record");
+    if differing.peek().is_none() {
+        note(match own {
+            true => "the replayed verdicts are those of the record",
+            false => "this policy would have stopped the same sessions, for the same reasons",
+        });
     }
     differing.for_each(|difference| note(difference));
-    Ok(replayed)
+}
+
+impl Args {
+    /// Returns whether a session belongs to the selected node and iteration.
+    fn selects(&self, replayed: &Replayed) -> bool {
+        let Some(SessionName::Iteration(IterationName { node, iteration })) = &replayed.summary.session else {
+            return true;
+        };
+        self.node.as_deref().is_none_or(|wanted| wanted == node.as_str())
+            && self.iteration.is_none_or(|wanted| wanted == iteration.0)
+    }
 }
 
 /// Formats verdicts and summaries as JSON lines.

@@ -14,12 +14,8 @@ const MAX_NODES: usize = 20;
 
 /// Returns the title of the report.
 pub fn title(report: &Report) -> String {
-    let nodes = &report.view().nodes;
-    let name = match nodes.as_slice() {
-        [one] => one.name.to_string(),
-        many => words::count(many.len() as u64, "node"),
-    };
-    format!("Run {} of {}", report.found.id, escaped(&name))
+    let name = report.view().started.as_ref().map_or("?", |started| started.name());
+    format!("Run {} of {}", report.found.id, escaped(name))
 }
 
 /// Returns the summary: how the run ended, what it did, and what to look at.

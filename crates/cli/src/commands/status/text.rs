@@ -24,7 +24,7 @@ pub fn text(status: &Status) -> String {
     let context = Context { of_several: status.nodes.len() > 1, live: status.live };
     lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
-    lines.push(totals(status));
+    lines.push(format!("  {}", words::iterations(&status.counts.into())));
     lines.extend(spent(&status.spent));
     lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
     lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
@@ -129,15 +129,6 @@ fn counted(others: &[&NodeStatus]) -> Option<String> {
     let all = NodeState::ALL.iter().copied().filter_map(of).collect::<Vec<_>>().join(", ");
     let nodes = words::count(others.len() as u64, "more node");
     (!others.is_empty()).then(|| format!("  {nodes}: {all} (list all with --json)"))
-}
-
-fn totals(status: &Status) -> String {
-    let c = &status.counts;
-    let iterations = words::count(c.iterations, "iteration");
-    format!(
-        "  {iterations}: {} completed ({} idle), {} failed, {} timed out, {} interrupted",
-        c.completed, c.idle, c.failed, c.timed_out, c.interrupted
-    )
 }
 
 /// Formats tokens and cost, if any session reported them.

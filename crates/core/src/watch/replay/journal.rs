@@ -11,7 +11,7 @@ use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::View;
 use crate::settings::{Plan, ReaderName, WatchPolicy};
 use crate::time::moment::Awake;
-use crate::watch::{Fact, Session};
+use crate::watch::{Fact, Session, StopReason};
 
 /// A replay that takes a journal event by event.
 pub struct JournalReplay<P> {
@@ -32,8 +32,10 @@ struct Running {
     player: Player,
     /// When the replay of this session ended, if it did.
     over: Option<Awake>,
-    /// Whether the session was stopped because of a verdict.
-    by_verdict: bool,
+    /// When the session started.
+    began: Awake,
+    /// The verdict that stopped the session, and when.
+    stopped: Option<(StopReason, Awake)>,
     differing: Vec<String>,
 }
 
@@ -71,7 +73,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
             Event::HardStop { node, iteration, reason, .. } => {
                 let own = self.policy.is_none();
                 self.with(node, *iteration, |r| {
-                    r.by_verdict = true;
+                    r.stopped = Some((*reason, at));
                     r.written(at, own, ("hard_stop", reason.as_str()));
                     r.over = Some(at);
                 });
@@ -115,7 +117,7 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks);
         let number = self.begun;
         self.begun += 1;
-        self.open.push(Running { number, name, player, over: None, by_verdict: false, differing: vec![] });
+        self.open.push(Running { number, name, player, began: recorded.awake_ms, over: None, stopped: None, differing: vec![] });
     }
 
     /// Calls `act` if the session is known and its replay has not ended.
@@ -130,13 +132,13 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         let is_it = |r: &Running| r.name.node == *node && r.name.iteration == iteration;
         if let Some(at) = self.open.iter().position(is_it) {
             let running = self.open.remove(at);
-            self.done.push(running.close(self.last, word));
+            self.done.push(running.close(self.last, word, self.policy.is_none()));
         }
     }
 
     fn close_all(&mut self) {
-        let last = self.last;
-        self.done.extend(self.open.drain(..).map(|running| running.close(last, None)));
+        let (last, own) = (self.last, self.policy.is_none());
+        self.done.extend(self.open.drain(..).map(|running| running.close(last, None, own)));
     }
 }
 
@@ -157,14 +159,41 @@ impl Running {
         }
     }
 
-    fn close(self, last: Awake, word: Option<&'static str>) -> (usize, Replayed) {
+    fn close(self, last: Awake, word: Option<&'static str>, own: bool) -> (usize, Replayed) {
         // The end of a session that a verdict stopped does not show how it would have ended otherwise.
-        let finish = match word.filter(|_| !self.by_verdict) {
+        let finish = match word.filter(|_| self.stopped.is_none()) {
             Some(word) => Finish::Known(word),
             None => Finish::Looked,
         };
         let mut replayed = self.player.finish(self.over.unwrap_or(last), &finish);
         replayed.differing = self.differing;
+        if !own {
+            let stopped = self.stopped.map(|(reason, at)| (reason, at.since(self.began).as_secs_f64()));
+            let now = replayed.summary.reason.map(|reason| (reason, replayed.summary.ended_at_s));
+            replayed.differing.extend(difference(&self.name, stopped, now, word));
+        }
         (self.number, replayed)
     }
+}
+
+/// Describes how the end of a session under another policy differs from what happened.
+fn difference(
+    IterationName { node, iteration }: &IterationName,
+    before: Option<(StopReason, f64)>,
+    now: Option<(StopReason, f64)>,
+    word: Option<&str>,
+) -> Option<String> {
+    let text = match (before, now) {
+        (None, None) => return None,
+        (Some((was, _)), Some((is, _))) if was == is => return None,
+        (None, Some((is, at))) => {
+            let end = word.map_or_else(|| "was not stopped".to_owned(), |word| format!("ended as {word}"));
+            format!("would have been stopped after {at:.1}s by {is}; it {end}")
+        }
+        (Some((was, at)), None) => format!("was stopped after {at:.1}s by {was}; would have continued"),
+        (Some((was, at)), Some((is, then))) => {
+            format!("was stopped after {at:.1}s by {was}; would have been after {then:.1}s by {is}")
+        }
+    };
+    Some(format!("{node}, iteration {iteration}: {text}"))
 }
