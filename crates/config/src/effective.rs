@@ -8,8 +8,8 @@ use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy, Telegr
 use dogwatch_core::record::windows::{Percent, WindowBudget};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
-    IdlePolicy, LimitPolicy, McpPolicy, MergePolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode, SandboxPolicy,
-    StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    IdlePolicy, LimitPolicy, McpPolicy, MergePolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode,
+    SandboxPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 

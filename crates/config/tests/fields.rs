@@ -5,8 +5,8 @@ mod common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::settings::{
-    AfterStop, AgentPlan, AttemptPolicy, CheckPolicy, IdlePolicy, MergePolicy, ReaderName, RecoveryPolicy, StopAfter,
-    Strategy, Tampered,
+    AfterStop, AgentPlan, AttemptPolicy, CheckPolicy, IdlePolicy, MergePolicy, ReaderName, RecoveryPolicy,
+    StopAfter, Strategy, Tampered,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 

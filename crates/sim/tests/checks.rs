@@ -222,7 +222,9 @@ fn a_changed_pinned_file_invalidates_passing_checks() {
 #[test]
 fn changed_pinned_files_are_one_failed_check() {
     let mut world = World::new(checked(&["./t"], |s| s.max_iterations = Some(1)), |_| Act::works(MINUTE))
-        .pinning(|i| Ok(["a", "b"].map(|file| pin(file, if i.0 == 1 { "changed" } else { "as it was" })).into()));
+        .pinning(|i| {
+            Ok(["a", "b"].map(|file| pin(file, if i.0 == 1 { "changed" } else { "as it was" })).into())
+        });
     world.end();
     let results = &world.run().view().nodes[0].attempts.last;
     let [one] = results.as_slice() else { panic!("{results:?}") };

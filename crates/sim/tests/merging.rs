@@ -61,11 +61,15 @@ fn a_dependent_is_merged_from_its_dependencies_and_starts_after_their_commits() 
             _ => None,
         })
         .collect();
-    let expected = [("a", ""), ("b", ""), ("c", "a b"), ("d", "c")].map(|(n, m)| (n.to_owned(), m.to_owned()));
+    let expected =
+        [("a", ""), ("b", ""), ("c", "a b"), ("d", "c")].map(|(n, m)| (n.to_owned(), m.to_owned()));
     assert_eq!(merged, expected);
     let story = world.story();
     let at = |word: &str| story.iter().position(|w| w == word).unwrap_or_else(|| panic!("{word}: {story:?}"));
-    assert!(at("work_committed dogwatch/0").max(at("work_committed dogwatch/1")) < at("worktree_ready dogwatch/2"));
+    assert!(
+        at("work_committed dogwatch/0").max(at("work_committed dogwatch/1"))
+            < at("worktree_ready dogwatch/2")
+    );
 }
 
 #[test]

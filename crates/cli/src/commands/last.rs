@@ -61,7 +61,10 @@ fn head(runs: usize) -> ScreenLine {
     } else {
         words::count(runs as u64, "run")
     };
-    ScreenLine { tone: Tone::Head, text: format!("{which} in this directory, live ones first, then the newest; times in UTC") }
+    ScreenLine {
+        tone: Tone::Head,
+        text: format!("{which} in this directory, live ones first, then the newest; times in UTC"),
+    }
 }
 
 fn line(view: &View, run: &FoundRun) -> ScreenLine {

@@ -84,12 +84,7 @@ fn short(commit: &str) -> &str {
 }
 
 /// Returns the nodes to merge, each after its dependencies.
-fn wanted(
-    args: &Args,
-    found: &FoundRun,
-    started: &RunStarted,
-    view: &View,
-) -> Result<Vec<NodeIx>, CliError> {
+fn wanted(args: &Args, found: &FoundRun, started: &RunStarted, view: &View) -> Result<Vec<NodeIx>, CliError> {
     let order = started.settings.dependency_order();
     let fits = |node: &NodeView| args.node.as_deref().is_none_or(|name| node.name.as_str() == name);
     let ready = |node: &NodeView| node.state == NodeState::Done && node.work.worktree.is_some();
@@ -171,7 +166,8 @@ impl Merge<'_> {
             }
             Step::Conflict { files, detail } => {
                 if let Some(later) = self.resolved_by(&branch, rest)? {
-                    let text = format!("{}: conflicts with the others; resolved in {}\n", node.name, later.name);
+                    let text =
+                        format!("{}: conflicts with the others; resolved in {}\n", node.name, later.name);
                     super::print(printable(&text).as_bytes())?;
                     return Ok(Ok(()));
                 }

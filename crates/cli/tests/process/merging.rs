@@ -26,7 +26,8 @@ fn repository(top: &str, nodes: &[(&str, &str, &str)]) -> Project {
     for (name, more, script) in nodes {
         let agent = Value::from(format!("sh {}", project.outside(&format!("{name}.sh")).display()));
         std::fs::write(project.outside(&format!("{name}.sh")), script).expect("writes a script");
-        text += &format!("  - {{id: {name}, prompt: \"do {name}\", agent: {agent}, max_iterations: 2{more}}}\n");
+        text +=
+            &format!("  - {{id: {name}, prompt: \"do {name}\", agent: {agent}, max_iterations: 2{more}}}\n");
     }
     std::fs::write(project.outside("graph.yaml"), text).expect("writes the graph");
     project
@@ -64,8 +65,16 @@ fn results_flow_through_a_diamond_and_merge_brings_them_into_the_branch() {
         "",
         &[
             ("a", ", done_when: ['test -f a']", "echo a > a"),
-            ("b", ", depends_on: a, done_when: ['grep -q b b*.txt']", "test -f a && sed -i s/^1$/b/ base.txt"),
-            ("c", ", depends_on: a, done_when: ['grep -q c b*.txt']", "test -f a && sed -i s/^9$/c/ base.txt; git -c user.name=c -c user.email=c@c commit -qam c"),
+            (
+                "b",
+                ", depends_on: a, done_when: ['grep -q b b*.txt']",
+                "test -f a && sed -i s/^1$/b/ base.txt",
+            ),
+            (
+                "c",
+                ", depends_on: a, done_when: ['grep -q c b*.txt']",
+                "test -f a && sed -i s/^9$/c/ base.txt; git -c user.name=c -c user.email=c@c commit -qam c",
+            ),
             ("d", ", depends_on: [b, c], done_when: ['grep -q b b*.txt', 'grep -q c b*.txt']", "echo d > d"),
         ],
     );
@@ -114,7 +123,10 @@ fn an_agent_that_leaves_conflict_markers_is_asked_again_until_they_are_gone() {
     assert_eq!((&conflict["node"], &conflict["from"]), (&json!("join"), &json!("y")));
     assert_eq!((&conflict["files"], &conflict["policy"]), (&json!(["base.txt"]), &json!("agent")));
     let tree = tree_of(&events, "join");
-    assert_eq!(std::fs::read_to_string(tree.join("base.txt")).expect("there"), "1\n2\n3\n4\nx\ny\n6\n7\n8\n9\n");
+    assert_eq!(
+        std::fs::read_to_string(tree.join("base.txt")).expect("there"),
+        "1\n2\n3\n4\nx\ny\n6\n7\n8\n9\n"
+    );
     let prompt = |n: u32| std::fs::read_to_string(tree.join(format!("../prompt.{n}"))).expect("a prompt");
     assert!(prompt(1).contains("- from `y`: `base.txt`\n    CONFLICT (content)"), "{}", prompt(1));
     assert!(prompt(2).contains("base.txt:5:<<<<<<< dogwatch/"), "{}", prompt(2));
@@ -164,7 +176,10 @@ fn a_merge_that_conflicts_or_fails_a_check_changes_nothing() {
 
 #[test]
 fn a_failing_check_after_the_merge_is_shown_and_undone() {
-    let project = repository("", &[("x", ", done_when: ['test ! -f theirs || { echo broken; exit 3; }']", "echo x > x")]);
+    let project = repository(
+        "",
+        &[("x", ", done_when: ['test ! -f theirs || { echo broken; exit 3; }']", "echo x > x")],
+    );
     run(&project).assert_code(0);
     let work = project.path("");
     project.file("theirs", "");
@@ -214,7 +229,11 @@ fn a_merge_killed_during_a_check_leaves_everything_alone_and_the_next_one_cleans
     let merge = gated(&project, &["merge"]);
     ready.pid();
     let busy = project.call(&["merge"]);
-    assert!(busy.assert_code(2).stderr.contains("another `dogwatch merge` is in progress"), "{}", busy.stderr);
+    assert!(
+        busy.assert_code(2).stderr.contains("another `dogwatch merge` is in progress"),
+        "{}",
+        busy.stderr
+    );
     merge.kill();
     project.wait_until_no_process_left();
     let after = everything(&project);
@@ -222,8 +241,10 @@ fn a_merge_killed_during_a_check_leaves_everything_alone_and_the_next_one_cleans
     project.call(&["merge"]).assert_code(0);
     let staged = project.path(".dogwatch/merges");
     assert_eq!(std::fs::read_dir(&staged).expect("there").count(), 0);
-    assert_eq!(everything(&project).3.replace(&git(&project.path(""), &["rev-parse", "main"]), ""),
-        before.3.replace(&git(&project.path(""), &["rev-parse", "main@{1}"]), ""));
+    assert_eq!(
+        everything(&project).3.replace(&git(&project.path(""), &["rev-parse", "main"]), ""),
+        before.3.replace(&git(&project.path(""), &["rev-parse", "main@{1}"]), "")
+    );
     assert!(project.path("x").exists());
 }
 
@@ -232,7 +253,11 @@ fn setup_runs_in_the_new_worktree_before_the_agent_and_its_failure_fails_the_nod
     let project = repository(
         "",
         &[
-            ("good", ", setup: ['echo one > deps', 'echo two >> deps'], done_when: ['test $(cat deps | wc -l) = 2']", "test -f deps"),
+            (
+                "good",
+                ", setup: ['echo one > deps', 'echo two >> deps'], done_when: ['test $(cat deps | wc -l) = 2']",
+                "test -f deps",
+            ),
             ("bad", ", setup: ['echo no network >&2; exit 7']", "touch never"),
         ],
     );
@@ -253,7 +278,11 @@ fn after_kill_9_a_removed_worktree_is_created_and_set_up_again_with_the_merged_w
         "",
         &[
             ("a", "", "echo a > a"),
-            ("b", ", depends_on: a, setup: ['echo set >> ../setups']", "echo $$ > \"$READY\"; cat \"$GATE\"; echo b > b"),
+            (
+                "b",
+                ", depends_on: a, setup: ['echo set >> ../setups']",
+                "echo $$ > \"$READY\"; cat \"$GATE\"; echo b > b",
+            ),
         ],
     );
     let (ready, gate) = (Fifo::new(&project.outside("ready")), Gate::new(&project.outside("gate")));
@@ -287,7 +316,11 @@ fn the_end_of_a_run_with_branches_prints_the_command_that_merges_them() {
     assert!(done.text().contains(&format!("  merge the work: dogwatch merge {tail}\n")), "{}", done.text());
     // Only what is done is merged.
     let merge = project.call(&["merge", tail]);
-    assert!(merge.assert_code(0).text().starts_with("x: merged (1 file)\nmain is now at "), "{}", merge.text());
+    assert!(
+        merge.assert_code(0).text().starts_with("x: merged (1 file)\nmain is now at "),
+        "{}",
+        merge.text()
+    );
     let refused = project.call(&["merge", tail, "--node", "y"]);
     assert!(refused.assert_code(2).stderr.contains("node `y` of run"), "{}", refused.stderr);
 }

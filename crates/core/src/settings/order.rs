@@ -90,6 +90,9 @@ mod tests {
     fn sources_are_the_nearest_ancestors_with_a_worktree() {
         let plan = graph(&[("d", "b c"), ("c*", "a2 a"), ("b", "a"), ("a2", ""), ("a", ""), ("x", "d")]);
         let of = |at| names(&plan, &plan.merge_sources(NodeIx(at)));
-        assert_eq!((of(0).as_str(), of(2).as_str(), of(3).as_str(), of(5).as_str()), ("a2 a b", "a", "", "d"));
+        assert_eq!(
+            (of(0).as_str(), of(2).as_str(), of(3).as_str(), of(5).as_str()),
+            ("a2 a b", "a", "", "d")
+        );
     }
 }

@@ -19,7 +19,9 @@ use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{Buried, Collected, Over, Report, Sent, Unsent};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::run::job::{
+    Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Snapshot, Worktree,
+};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
 use rustix::io::Errno;
@@ -178,8 +180,7 @@ impl HostShell<'_> {
                 (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
             let worktree =
                 (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
-            let commit =
-                (over.job.kind == JobKind::Commit && !over.signaled).then(|| commit_result(capture));
+            let commit = (over.job.kind == JobKind::Commit && !over.signaled).then(|| commit_result(capture));
             return JobReport { snapshot, worktree, commit, ..JobReport::default() };
         };
         let plan = &run.plan().nodes[over.job.node.0].settings.commands[index];
@@ -239,7 +240,8 @@ fn is_transient(error: &io::Error) -> bool {
 fn worktree_result(capture: &Capture) -> Worktree {
     match worktree::Outcome::read(capture.text().as_bytes()) {
         worktree::Outcome::Ready(ready) => {
-            let conflict = |c: worktree::Conflict| Conflict { from: c.from, files: c.files, detail: c.detail };
+            let conflict =
+                |c: worktree::Conflict| Conflict { from: c.from, files: c.files, detail: c.detail };
             Worktree::Ready(Arranged {
                 path: ready.path,
                 branch: ready.branch,

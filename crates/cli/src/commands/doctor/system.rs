@@ -82,7 +82,9 @@ pub fn git(here: &Path) -> Vec<Finding> {
         }
         Some(numbers) if numbers < MERGING_GIT => {
             let (major, minor) = MERGING_GIT;
-            let needs = format!("graphs with `worktree: true` and `dogwatch merge` need git {major}.{minor} or later");
+            let needs = format!(
+                "graphs with `worktree: true` and `dogwatch merge` need git {major}.{minor} or later"
+            );
             Finding::warning("git", shown, needs)
         }
         Some(_) | None => Finding::ok("git", shown),

@@ -54,7 +54,8 @@ pub fn follow(found: &FoundRun, node: Option<&str>, stderr: bool, out: &mut Out)
     for update in updates {
         match update {
             // Events of other nodes are skipped; those of the whole run are not.
-            Update::Event(event) if event.event.node().is_some_and(|of| node.is_some_and(|n| n != of.as_str())) => {}
+            Update::Event(event)
+                if event.event.node().is_some_and(|of| node.is_some_and(|n| n != of.as_str())) => {}
             Update::Event(event) => follower.event(&event)?,
             Update::Grew => {}
             Update::Over(error) => return follower.ended(error),

@@ -1,8 +1,8 @@
 use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use crate::screen::{ScreenLine, Tone};
-use out::{Out, Stop};
 use dogwatch_core::text::printable;
+use out::{Out, Stop};
 use record::{IterationRecord, Look, Wanted};
 
 mod follow;

@@ -154,7 +154,8 @@ fn report_differences(replayed: &[Replayed], own: bool) {
 impl Args {
     /// Returns whether a session belongs to the selected node and iteration.
     fn selects(&self, replayed: &Replayed) -> bool {
-        let Some(SessionName::Iteration(IterationName { node, iteration })) = &replayed.summary.session else {
+        let Some(SessionName::Iteration(IterationName { node, iteration })) = &replayed.summary.session
+        else {
             return true;
         };
         self.node.as_deref().is_none_or(|wanted| wanted == node.as_str())

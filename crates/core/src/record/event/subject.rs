@@ -1,7 +1,8 @@
 //! What an event is about: its node, its iteration, and the ending that it records.
 
 use super::{
-    CommandFinished, EndingKind, Event, IterationEnd, NodeAttempt, RecoveryPlanned, SessionEnded, SetupFinished,
+    CommandFinished, EndingKind, Event, IterationEnd, NodeAttempt, RecoveryPlanned, SessionEnded,
+    SetupFinished,
 };
 use crate::record::ids::{Iteration, NodeName};
 

@@ -2,9 +2,9 @@
 //! dashboard show these sentences.
 
 mod parts;
-mod worktree;
 #[cfg(test)]
 mod tests;
+mod worktree;
 
 pub use parts::{
     ASLEEP, DRIFTED, NEEDS_HUMAN, command, ended_after, ending, failed_checks, said, session, wait, waited,

@@ -93,9 +93,7 @@ impl Node {
                 Turn::Stay
             }
             // A check that passes after tampering proves nothing.
-            Tampered::Fail => {
-                self.attempt_over(cx, *closing, vec![tampered(&changed, why)])
-            }
+            Tampered::Fail => self.attempt_over(cx, *closing, vec![tampered(&changed, why)]),
         }
     }
 

@@ -117,7 +117,15 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks);
         let number = self.begun;
         self.begun += 1;
-        self.open.push(Running { number, name, player, began: recorded.awake_ms, over: None, stopped: None, differing: vec![] });
+        self.open.push(Running {
+            number,
+            name,
+            player,
+            began: recorded.awake_ms,
+            over: None,
+            stopped: None,
+            differing: vec![],
+        });
     }
 
     /// Calls `act` if the session is known and its replay has not ended.

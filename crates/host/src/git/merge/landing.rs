@@ -157,7 +157,8 @@ fn refuse_changes(dir: &Path) -> Result<(), LandingError> {
     if let Some(what) = git.under_way()? {
         return Err(LandingError::UnderWay { dir: dir.to_owned(), what });
     }
-    let args = ["status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty"];
+    let args =
+        ["status", "--porcelain", "-z", "--untracked-files=no", "--no-renames", "--ignore-submodules=dirty"];
     let changes = git.run(&args)?;
     match changes.split(|byte| *byte == 0).filter(|entry| !entry.is_empty()).count() {
         0 => Ok(()),
@@ -212,7 +213,11 @@ impl Staging {
         for left in fs::read_dir(&merges)?.flatten() {
             remove(&common, &left.path());
         }
-        let dir = merges.canonicalize()?.join(format!("{}-{}", target.branch.replace('/', "-"), std::process::id()));
+        let dir = merges.canonicalize()?.join(format!(
+            "{}-{}",
+            target.branch.replace('/', "-"),
+            std::process::id()
+        ));
         let tip = target.tip.clone();
         let staging = Staging { target, common, dir, tip, _lock: own };
         staging.check_out_new()?;
@@ -272,7 +277,8 @@ impl Staging {
         let mut command = git.command(&args);
         command.env_remove("GIT_NO_LAZY_FETCH");
         git.start(command, &args)?.finish()?;
-        let changed = git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.tip, &commit])?;
+        let changed =
+            git.run(&["diff-tree", "-r", "-z", "--name-only", "--no-renames", &self.tip, &commit])?;
         self.tip = commit;
         Ok(Step::Merged { files: changed.iter().filter(|byte| **byte == 0).count() as u64 })
     }

@@ -37,7 +37,8 @@ pub(crate) struct MergedTree {
 
 /// Merges two commits into a tree. The names of the commits are the labels of conflict markers.
 pub(crate) fn merge_trees(git: &Git, ours: &str, theirs: &str) -> Result<MergedTree, GitError> {
-    let args = ["merge-tree", "--write-tree", "-z", "--name-only", "--allow-unrelated-histories", ours, theirs];
+    let args =
+        ["merge-tree", "--write-tree", "-z", "--name-only", "--allow-unrelated-histories", ours, theirs];
     // An older git knows no `--write-tree` and prints its usage.
     let (_, answer) = git.start(git.command(&args), &args)?.finish_with(&[1, USAGE])?;
     read_merged(&answer).ok_or_else(|| {
@@ -54,10 +55,12 @@ const USAGE: i32 = 129;
 fn read_merged(answer: &[u8]) -> Option<MergedTree> {
     let text = String::from_utf8_lossy(answer);
     let mut fields = text.split('\0');
-    let tree = fields.next().filter(|tree| tree.len() >= 40 && tree.bytes().all(|b| b.is_ascii_hexdigit()))?;
+    let tree =
+        fields.next().filter(|tree| tree.len() >= 40 && tree.bytes().all(|b| b.is_ascii_hexdigit()))?;
     let files: Vec<String> =
         fields.by_ref().take_while(|file| !file.is_empty()).map(str::to_owned).take(MAX_FILES).collect();
-    let detail: String = fields.filter(|field| field.starts_with("CONFLICT") && field.ends_with('\n')).collect();
+    let detail: String =
+        fields.filter(|field| field.starts_with("CONFLICT") && field.ends_with('\n')).collect();
     let detail = clip(&printable(&detail), MAX_DETAIL).trim_end().to_owned();
     Some(MergedTree { tree: tree.to_owned(), files, detail })
 }
