@@ -166,7 +166,7 @@ pub const KEYS: &[Key] = &[
     key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "further TCP ports for `strict`, besides 80, 443 and those of proxies"),
     key("sandbox.required",         Flag,        "`false`", "sandbox: {required: true}", "refuse to start if the kernel cannot enforce all of it"),
     key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
-    key("setup",                    Texts,       "none", "setup: [npm ci]", "shell commands that run once in a new worktree, before the agent"),
+    key("setup",                    Texts,       "none", "setup: [npm ci]", "with `worktree: true`: shell commands that run once in a new worktree, before the agent"),
     key("merge",                    OneOf(&settings::MergePolicy::NAMES), "`agent`", "merge: fail", "what to do if the dependencies of a node with a worktree conflict: let its agent resolve it, or fail"),
     key("max_parallel",             Count,       "`4`", "max_parallel: 8", "number of graph nodes that may run at the same time"),
     key("done_when",                Checks,      "none", "done_when: [make test]", "shell commands that must all succeed for the work to be done"),

@@ -148,6 +148,7 @@ fn with_merge_fail_a_conflict_fails_the_node() {
     assert!(!all(&events, "session_started").iter().any(|e| e["node"] == "join"));
 }
 
+// promise: 19
 #[test]
 fn a_merge_that_conflicts_or_fails_a_check_changes_nothing() {
     // Each node alone is fine; x and y conflict with each other.
@@ -174,6 +175,7 @@ fn a_merge_that_conflicts_or_fails_a_check_changes_nothing() {
     project.assert_no_process_left();
 }
 
+// promise: 19
 #[test]
 fn a_failing_check_after_the_merge_is_shown_and_undone() {
     let project = repository(
@@ -194,6 +196,7 @@ fn a_failing_check_after_the_merge_is_shown_and_undone() {
     assert!(!project.path("x").exists());
 }
 
+// promise: 19
 #[test]
 fn a_dirty_work_tree_is_refused_and_another_branch_needs_no_clean_one() {
     let project = repository("", &[("x", "", "echo x > x")]);
@@ -219,6 +222,7 @@ fn gated(project: &Project, args: &[&str]) -> Running {
     Running::start(command)
 }
 
+// promise: 19
 #[test]
 fn a_merge_killed_during_a_check_leaves_everything_alone_and_the_next_one_cleans_up() {
     let check = r#", done_when: ['test -z "$READY" || { echo $$ > "$READY"; cat "$GATE"; }']"#;

@@ -10,7 +10,7 @@ mod node;
 pub use document::Format;
 
 use crate::args::{self, Known};
-use crate::diagnostic::{Diagnostic, Diagnostics, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 use crate::document::{Entry, Node, Value};
 use crate::effective;
 use crate::explain::{Setting, explain};
@@ -176,6 +176,7 @@ impl<'a, 's> Builder<'a, 's> {
         let top = self.explained(&common, &args);
         let mut without_agent = Vec::new();
         let mut shared_checked = false;
+        let mut places = Vec::with_capacity(drafts.len());
         for draft in drafts {
             let layers = self.layers(&draft);
             // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
@@ -197,8 +198,10 @@ impl<'a, 's> Builder<'a, 's> {
                 let different = own.into_iter().filter(|s| !top.contains(s) && !of_run(s.key)).collect();
                 explain_nodes.push((NodeName::new(&draft.id), different));
             }
+            places.push(draft.at.clone());
             nodes.push(plan(draft, prompt, settings));
         }
+        self.warn_about_work_that_stays(&nodes, &places);
         self.missing_agent(&without_agent);
         warn_external_keys(&self.run, &mut self.diagnostics);
         if self.diagnostics.has_errors() {
@@ -293,6 +296,24 @@ impl<'a, 's> Builder<'a, 's> {
         for name in used.iter().filter(|name| !has_command(settings, name)) {
             let source = self.sources.graph;
             unknown_command(source, span.clone(), name, &settings.commands, &mut self.diagnostics);
+        }
+    }
+
+    /// Warns about nodes whose dependencies leave their work in the user's work tree, where a worktree does not have it.
+    fn warn_about_work_that_stays(&mut self, nodes: &[NodePlan], places: &[crate::document::Span]) {
+        let shared: BTreeSet<&NodeName> =
+            nodes.iter().filter(|node| !node.settings.worktree).map(|node| &node.name).collect();
+        for (node, at) in nodes.iter().zip(places).filter(|(node, _)| node.settings.worktree) {
+            let Some(on) = node.depends_on.iter().find(|on| shared.contains(on)) else { continue };
+            if !self.diagnostics.has_room(Severity::Warning) {
+                return;
+            }
+            let message =
+                format!("`{}` has a worktree of its own, but its dependency `{on}` has none", node.name);
+            self.diagnostics.warning(self.sources.graph, at.clone(), message).help(format!(
+                "set `worktree: true` for `{on}` too; otherwise `{}` starts without its work",
+                node.name
+            ));
         }
     }
 

@@ -576,19 +576,6 @@ impl From<Counts> for CountsStatus {
     }
 }
 
-impl From<CountsStatus> for Counts {
-    fn from(c: CountsStatus) -> Counts {
-        Counts {
-            iterations: c.iterations,
-            completed: c.completed,
-            idle: c.idle,
-            failed: c.failed,
-            timed_out: c.timed_out,
-            interrupted: c.interrupted,
-        }
-    }
-}
-
 impl From<Used> for SpentStatus {
     fn from(used: Used) -> SpentStatus {
         let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = used;

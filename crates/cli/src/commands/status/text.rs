@@ -2,8 +2,8 @@
 
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, WaitWhy};
-use dogwatch_core::record::status::{DoingStatus, NodeStatus, SpentStatus, State, Status};
-use dogwatch_core::record::view::Used;
+use dogwatch_core::record::status::{CountsStatus, DoingStatus, NodeStatus, SpentStatus, State, Status};
+use dogwatch_core::record::view::{Counts, Used};
 
 /// The most nodes to list; the others are only counted.
 const MAX_NODES: usize = 12;
@@ -24,7 +24,7 @@ pub fn text(status: &Status) -> String {
     let context = Context { of_several: status.nodes.len() > 1, live: status.live };
     lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
-    lines.push(format!("  {}", words::iterations(&status.counts.into())));
+    lines.push(format!("  {}", words::iterations(&totals(status.counts))));
     lines.extend(spent(&status.spent));
     lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
     lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
@@ -129,6 +129,11 @@ fn counted(others: &[&NodeStatus]) -> Option<String> {
     let all = NodeState::ALL.iter().copied().filter_map(of).collect::<Vec<_>>().join(", ");
     let nodes = words::count(others.len() as u64, "more node");
     (!others.is_empty()).then(|| format!("  {nodes}: {all} (list all with --json)"))
+}
+
+fn totals(counts: CountsStatus) -> Counts {
+    let CountsStatus { iterations, completed, idle, failed, timed_out, interrupted } = counts;
+    Counts { iterations, completed, idle, failed, timed_out, interrupted }
 }
 
 /// Formats tokens and cost, if any session reported them.
