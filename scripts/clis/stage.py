@@ -70,7 +70,9 @@ class Stage:
             before = {path: digest(path) for path in written}
             # In strict mode the CLI may connect to its scripted model and nothing else that is local.
             port = url.rsplit(":", 1)[1]
-            limits = [] if self.sandbox == "off" else ["--set", f"sandbox={self.sandbox}", "--set", f"sandbox.ports={port}"]
+            # The user's own MCP server is outside of the work tree.
+            limits = [f"sandbox={self.sandbox}", f"sandbox.ports={port}", f"sandbox.read={HERE}"]
+            limits = [] if self.sandbox == "off" else [word for limit in limits for word in ("--set", limit)]
             self.run([self.dogwatch, "run", loop, "--json", *limits, *args], url, until)
         finally:
             model.stdin.close()

@@ -373,12 +373,14 @@ pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
 pub fn sandbox(layers: &Layers<'_>) -> SandboxPolicy {
     let named = layers.text("sandbox");
     let mode = SandboxMode::ALL.into_iter().find(|mode| named.as_deref() == Some(mode.as_str()));
-    let has_keys =
-        ["sandbox.write", "sandbox.ports", "sandbox.required"].iter().any(|key| layers.get(key).is_some());
+    let has_keys = ["sandbox.write", "sandbox.read", "sandbox.ports", "sandbox.required"]
+        .iter()
+        .any(|key| layers.get(key).is_some());
     let ports = layers.texts("sandbox.ports").iter().filter_map(|port| port.parse().ok()).collect();
     SandboxPolicy {
         mode: mode.unwrap_or(if has_keys { SandboxMode::Worktree } else { SandboxMode::Off }),
         write: layers.texts("sandbox.write"),
+        read: layers.texts("sandbox.read"),
         ports,
         required: layers.flag("sandbox.required", false),
     }

@@ -158,6 +158,7 @@ pub(crate) fn value(
         "pin" => list(settings.checks.pin.iter().cloned(), ", "),
         "sandbox" => settings.sandbox.mode.as_str().to_owned(),
         "sandbox.write" => list(settings.sandbox.write.iter().cloned(), ", "),
+        "sandbox.read" => list(settings.sandbox.read.iter().cloned(), ", "),
         "sandbox.ports" => list(settings.sandbox.ports.iter().map(ToString::to_string), ", "),
         "sandbox.required" => settings.sandbox.required.to_string(),
         "redact" => list(settings.redact.iter().cloned(), ", "),

@@ -163,6 +163,7 @@ pub const KEYS: &[Key] = &[
     key("redact",                   Texts,       "none", "redact: [DEPLOY_CODE]", "further environment variables whose values are kept out of the record"),
     key("sandbox",                  OneOf(&SandboxMode::NAMES), "`off`", "sandbox: worktree", "what sessions may touch; also `sandbox.mode`"),
     key("sandbox.write",            Texts,       "none", "sandbox: {write: [~/.cache/pip]}", "further paths that sessions may write"),
+    key("sandbox.read",             Texts,       "none", "sandbox: {read: [~/tools]}", "further paths that `strict` sessions may read"),
     key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "further TCP ports for `strict`, besides 80, 443 and those of proxies"),
     key("sandbox.required",         Flag,        "`false`", "sandbox: {required: true}", "refuse to start if the kernel cannot enforce all of it"),
     key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
@@ -356,7 +357,7 @@ mod tests {
                 "notify",
                 "on command webhook ntfy slack discord telegram.token telegram.chat telegram.api desktop",
             ),
-            ("sandbox", "write ports required"),
+            ("sandbox", "write read ports required"),
             ("external", "profile session idle errors"),
         ] {
             expected.extend(keys.split(' ').map(|key| format!("{block}.{key}")));

@@ -216,6 +216,7 @@ pin                      none         built-in
 redact                   none         built-in
 sandbox                  off          built-in
 sandbox.write            none         built-in
+sandbox.read             none         built-in
 sandbox.ports            none         built-in
 sandbox.required         false        built-in
 worktree                 false        built-in

@@ -219,6 +219,56 @@ fn a_file_too_large_to_save_is_neither_overwritten_nor_removed() {
 
 // promise: 17
 #[test]
+fn permissions_come_back_exactly_also_if_only_they_changed() {
+    let repo = Repo::new();
+    let set = |name: &str, mode: u32| {
+        fs::set_permissions(repo.path(name), fs::Permissions::from_mode(mode)).expect("the file is ours");
+    };
+    let mode = |name: &str| fs::metadata(repo.path(name)).expect("there").permissions().mode() & 0o7777;
+    for (name, bits) in [("gone", 0o640), ("edited", 0o444), ("opened", 0o440), ("tool", 0o750)] {
+        repo.write(name, name);
+        set(name, bits);
+    }
+    repo.take(THEN);
+    fs::remove_file(repo.path("gone")).expect("removed");
+    fs::remove_file(repo.path("edited")).expect("removed");
+    repo.write("edited", "another content");
+    set("opened", 0o666);
+    set("tool", 0o777);
+    let restored = repo.undo();
+    assert_eq!(restored.left, 0, "{restored:?}");
+    let now: Vec<u32> = ["gone", "edited", "opened", "tool"].into_iter().map(mode).collect();
+    assert_eq!(now, [0o640, 0o444, 0o440, 0o750]);
+    assert_eq!(repo.read("edited"), "edited");
+}
+
+// promise: 17
+#[test]
+fn a_private_file_is_neither_overwritten_nor_removed() {
+    let repo = Repo::new();
+    let private = |name: &str, text: &str| {
+        repo.write(name, text);
+        fs::set_permissions(repo.path(name), fs::Permissions::from_mode(0o600)).expect("the file is ours");
+    };
+    private("then.env", "old");
+    repo.take(THEN);
+    private("then.env", "new");
+    private("now.env", "made later");
+    repo.write("open", "goes");
+    let restored = repo.undo();
+    assert_eq!((restored.removed, restored.left), (1, 0), "{restored:?}");
+    assert_eq!((repo.read("then.env"), repo.read("now.env")), ("new".to_owned(), "made later".to_owned()));
+    let mode = fs::metadata(repo.path("then.env")).expect("there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+    // A file that was private then and is open now may hold what was private. It is saved first, and stays.
+    fs::set_permissions(repo.path("then.env"), fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    let restored = repo.undo_to(THEN, "refs/dogwatch/again").expect("restores");
+    assert_eq!(reason(&restored, "then.env"), "the snapshot left it out, so it may have existed");
+    assert_eq!(repo.read("then.env"), "new");
+}
+
+// promise: 17
+#[test]
 fn ignored_files_are_kept_when_the_ignore_rules_change() {
     let repo = Repo::new();
     repo.write("ignored", "a secret");

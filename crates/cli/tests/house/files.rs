@@ -18,7 +18,9 @@ fn no_source_file_exceeds_the_line_limit() {
 fn unsafe_code_lives_in_one_place() {
     let word = ["unsafe", "{"].join(" ");
     let allow = ["allow(unsafe", "code)"].join("_");
-    let found = sources("crates/").into_iter().filter(|name| !name.starts_with("crates/host/src/sys/"));
+    // The start of the keeper makes two calls whose soundness depends on the caller.
+    let places = ["crates/host/src/sys/", "crates/host/src/process/keeper/process.rs"];
+    let found = sources("crates/").into_iter().filter(|name| !places.iter().any(|p| name.starts_with(p)));
     let found = found.filter(|name| {
         let text = read(&root().join(name));
         let is_code = |line: &&str| !line.trim_start().starts_with("//");

@@ -40,6 +40,9 @@ pub struct SandboxPolicy {
     /// Further paths that sessions may write. A path that starts with `~/` is in the home directory, and a relative one in
     /// the work directory.
     pub write: Vec<String>,
+    /// Further paths that strict sessions may read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub read: Vec<String>,
     /// Further TCP ports that sessions may connect to in strict mode.
     pub ports: Vec<u16>,
     /// Refuse to start if the kernel cannot enforce all of it.

@@ -94,7 +94,8 @@ impl Policy {
         protect.dedup();
         let mut ports: Vec<u16> = WEB_PORTS.into_iter().chain(settings.ports.iter().copied()).collect();
         ports.extend(proxies(facts));
-        let (mode, read, required) = (settings.mode, readable(facts), settings.required);
+        let (mode, mut read, required) = (settings.mode, readable(facts), settings.required);
+        read.extend(settings.read.iter().map(|path| resolve(path, facts)));
         Some(Policy { mode, read, write, protect, ports, required, make })
     }
 

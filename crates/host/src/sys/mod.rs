@@ -1,6 +1,8 @@
-//! Safe wrappers for system calls that the standard library and rustix lack. The only `unsafe` code of dogwatch.
+//! Wrappers for system calls that the standard library and rustix lack. The only `unsafe` code of dogwatch, except for
+//! two calls at the start of the keeper.
 //!
-//! Every function here is safe to call, and each `unsafe` block explains why it is sound. All platform code is here.
+//! Each `unsafe` block explains why it is sound. A function whose soundness depends on its caller is an `unsafe fn`; all
+//! others are safe to call. All platform code is here.
 //! The callers are the host and the scripted agent, which needs a bare `fork` to misbehave. This module knows nothing
 //! about sessions.
 #![allow(unsafe_code)]

@@ -82,34 +82,46 @@ pub fn unread_by_peer(socket: BorrowedFd<'_>) -> io::Result<libc::c_int> {
     if done == 0 { Ok(unread) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Closes every descriptor from `first` on. Use it only at the start of a process, before any code owns such a
-/// descriptor: a remaining owner would close an unrelated file later.
-pub fn close_from(first: RawFd) -> io::Result<()> {
+/// Closes every descriptor from `first` on.
+///
+/// # Safety
+///
+/// No code may own such a descriptor: the owner would use or close an unrelated file later. So this is for the start of
+/// a process, before it opens anything.
+pub unsafe fn close_from(first: RawFd) -> io::Result<()> {
     let first = libc::c_uint::try_from(first).map_err(|_| io::ErrorKind::InvalidInput)?;
-    // SAFETY: only closes descriptor numbers; the caller has no owner of them (documented above). Uses the raw system
+    // SAFETY: the call only closes descriptors, and the caller promises that they have no owner. Uses the raw system
     // call because older C libraries lack the wrapper.
     let done = unsafe { libc::syscall(libc::SYS_close_range, first, libc::c_uint::MAX, 0) };
-    if done == 0 { Ok(()) } else { close_each_from(first) }
+    // SAFETY: the caller makes the same promise.
+    if done == 0 { Ok(()) } else { unsafe { close_each_from(first) } }
 }
 
 /// Closes descriptors one by one, for kernels before 5.9 without `close_range`.
-fn close_each_from(first: libc::c_uint) -> io::Result<()> {
+///
+/// # Safety
+///
+/// As for [`close_from`].
+unsafe fn close_each_from(first: libc::c_uint) -> io::Result<()> {
     let open: Vec<RawFd> = std::fs::read_dir("/proc/self/fd")?
         .filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok())
         .filter(|fd| u32::try_from(*fd).is_ok_and(|fd| fd >= first))
         .collect();
     for fd in open {
-        // SAFETY: as in `close_from`. The descriptor of the directory itself is already closed; its EBADF is ignored.
+        // SAFETY: the caller promises that the descriptor has no owner. That of the directory itself was closed when
+        // the iterator was dropped, and no other thread exists that could have opened it again; its EBADF is ignored.
         unsafe { libc::close(fd) };
     }
     Ok(())
 }
 
-/// Moves a descriptor to the given number, closed on exec, and closes the descriptor that was there. Use it only at
-/// the start of a process, like [`close_from`].
-pub fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
-    // SAFETY: the caller has no owner of `number` (documented above), so the new descriptor has a single owner,
-    // created here.
+/// Moves a descriptor to the given number, closed on exec, and closes the descriptor that was there.
+///
+/// # Safety
+///
+/// No code may own the descriptor `number`, as for [`close_from`].
+pub unsafe fn move_to(fd: OwnedFd, number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the caller promises that `number` has no owner, so the new descriptor has a single owner, created here.
     unsafe {
         if libc::dup3(fd.as_raw_fd(), number, libc::O_CLOEXEC) < 0 {
             return Err(io::Error::last_os_error());

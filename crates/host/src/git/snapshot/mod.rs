@@ -22,6 +22,7 @@
 pub(crate) mod changes;
 mod diff;
 mod left_out;
+mod modes;
 pub(crate) mod names;
 mod prune;
 mod put;

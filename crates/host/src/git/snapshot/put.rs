@@ -7,17 +7,21 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 
+/// The mode of a symbolic link, in git's notation.
+const LINK: &str = "120000";
+
 /// Where the content of a file comes from.
 pub(super) enum Content<'a> {
     Bytes(&'a [u8]),
     File(&'a Path),
 }
 
-/// Writes a file atomically. `known` means that the present content is in a snapshot and may be replaced.
+/// Writes a file atomically. `known` means that the present content is in a snapshot and may be replaced. `exact` are its
+/// permissions, if they are known; otherwise it keeps those of the file that it replaces.
 pub(super) fn put(
     top: &Path,
     path: &[u8],
-    mode: &str,
+    (mode, exact): (&str, Option<u32>),
     content: Content<'_>,
     known: bool,
 ) -> Result<(), String> {
@@ -32,7 +36,10 @@ pub(super) fn put(
     };
     let beside = target.with_file_name(format!(".dogwatch-undo-{}", std::process::id()));
     let put = write(&beside, mode, content)
-        .and_then(|()| keep_mode(&beside, mode, before))
+        .and_then(|()| match exact.filter(|_| mode != LINK) {
+            Some(exact) => fs::set_permissions(&beside, fs::Permissions::from_mode(exact)),
+            None => keep_mode(&beside, mode, before),
+        })
         .and_then(|()| fs::rename(&beside, &target));
     put.map_err(|error| {
         let _ = fs::remove_file(&beside);
@@ -42,10 +49,21 @@ pub(super) fn put(
 
 /// Gives a file the permissions of the file that it replaces. Git knows only whether it is executable.
 fn keep_mode(path: &Path, mode: &str, before: Option<u32>) -> io::Result<()> {
-    let Some(before) = before.filter(|_| mode != "120000") else { return Ok(()) };
+    let Some(before) = before.filter(|_| mode != LINK) else { return Ok(()) };
     // Everyone who may read an executable file may execute it.
     let executable = if mode == "100755" { (before & 0o444) >> 2 } else { 0 };
     fs::set_permissions(path, fs::Permissions::from_mode(before & 0o7666 | executable))
+}
+
+/// Sets the permissions of a regular file that has other ones. Returns whether it had.
+pub(super) fn set_mode(top: &Path, path: &[u8], mode: u32) -> Result<bool, String> {
+    let target = safe(top, path)?;
+    let facts = fs::symlink_metadata(&target).map_err(|error| error.to_string())?;
+    if !facts.is_file() || facts.permissions().mode() & 0o7777 == mode {
+        return Ok(false);
+    }
+    fs::set_permissions(&target, fs::Permissions::from_mode(mode)).map_err(|error| error.to_string())?;
+    Ok(true)
 }
 
 /// Removes a file, and the directories that become empty.
@@ -109,7 +127,7 @@ fn make_parents(top: &Path, target: &Path) -> Result<(), String> {
 fn write(path: &Path, mode: &str, content: Content<'_>) -> io::Result<()> {
     // A leftover of a process that was killed.
     let _ = fs::remove_file(path);
-    if mode == "120000" {
+    if mode == LINK {
         let Content::Bytes(to) = content else { return Err(io::ErrorKind::InvalidInput.into()) };
         return symlink(OsStr::from_bytes(to), path);
     }
@@ -135,7 +153,7 @@ mod tests {
         fs::write(other.join("a"), "theirs").expect("written");
         symlink(&other, top.join("link")).expect("a link");
         for path in [&b"link/a"[..], b"link/b", b"../other/a", b"x/../../other/a", b".git/config", b"a//b"] {
-            assert!(put(&top, path, "100644", Content::Bytes(b"ours"), true).is_err(), "{path:?}");
+            assert!(put(&top, path, ("100644", None), Content::Bytes(b"ours"), true).is_err(), "{path:?}");
             assert!(remove(&top, path).is_err(), "{path:?}");
         }
         assert_eq!(fs::read_to_string(other.join("a")).expect("untouched"), "theirs");
@@ -145,7 +163,7 @@ mod tests {
     #[test]
     fn directories_are_removed_only_when_empty() {
         let dir = tempfile::tempdir().expect("a directory");
-        let put = |path: &[u8]| put(dir.path(), path, "100644", Content::Bytes(b""), false);
+        let put = |path: &[u8]| put(dir.path(), path, ("100644", None), Content::Bytes(b""), false);
         put(b"a/b/c").expect("put");
         put(b"a/kept").expect("put");
         remove(dir.path(), b"a/b/c").expect("removed");

@@ -7,6 +7,7 @@
 
 use super::changes::{self, SnapshotError};
 use super::left_out::LeftOut;
+use super::modes::Modes;
 use super::put::{self, Content};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken, take_until};
 use crate::fs::digest::real;
@@ -75,6 +76,8 @@ pub struct Prepared {
     /// Files that the wanted and the present snapshot left out; they must not be touched.
     then: LeftOut,
     now: LeftOut,
+    /// The unusual permissions of files in the wanted snapshot.
+    modes: Modes,
     filtered: BTreeSet<Vec<u8>>,
     /// The snapshot of the state before.
     pub kept: Taken,
@@ -121,6 +124,7 @@ pub fn prepare(undo: Undo) -> Result<Prepared, String> {
         as_they_are: survey.as_they_are,
         then: survey.then,
         now: survey.now,
+        modes: survey.modes,
         filtered: survey.filtered,
         kept,
         under_way: survey.under_way,
@@ -150,6 +154,7 @@ struct Survey {
     as_they_are: BTreeSet<Vec<u8>>,
     then: LeftOut,
     now: LeftOut,
+    modes: Modes,
     filtered: BTreeSet<Vec<u8>>,
     under_way: Option<&'static str>,
     moved_head: Option<(String, String)>,
@@ -157,8 +162,9 @@ struct Survey {
 
 fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Survey, String> {
     let text = |error: GitError| error.to_string();
-    let left_out = |name: &str| git.run(&["cat-file", "commit", name]).map(|commit| LeftOut::read(&commit));
-    let (then, now) = (left_out(&undo.to).map_err(text)?, left_out(kept).map_err(text)?);
+    let commit = |name: &str| git.run(&["cat-file", "commit", name]).map_err(text);
+    let (wanted, present) = (commit(&undo.to)?, commit(kept)?);
+    let (then, now, modes) = (LeftOut::read(&wanted), LeftOut::read(&present), Modes::read(&wanted));
     if now.more {
         return Err(
             "the work tree has more files than a snapshot can hold, so nothing was changed".to_owned()
@@ -174,7 +180,7 @@ fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Surve
     let head_now = git.word(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).ok();
     let moved_head = head_then.zip(head_now).filter(|(then, now)| then != now);
     let under_way = git.under_way().map_err(text)?;
-    Ok(Survey { steps, as_they_are, then, now, filtered, under_way, moved_head })
+    Ok(Survey { steps, as_they_are, then, now, modes, filtered, under_way, moved_head })
 }
 
 /// Returns the parents of a snapshot: the commit of HEAD, if there was one, then that of the index.
@@ -301,7 +307,23 @@ impl Prepared {
         for step in kept {
             restored.leave(&step.path, "git ignored it then, so it may have existed".to_owned());
         }
-        self.all_of(&others, restored)
+        self.all_of(&others, restored)?;
+        self.set_modes(restored);
+        Ok(())
+    }
+
+    /// Restores the permissions of files whose content is the same as then.
+    fn set_modes(&self, restored: &mut Restored) {
+        let changed: BTreeSet<&[u8]> = self.steps.iter().map(|step| step.path.as_slice()).collect();
+        for (path, mode) in self.modes.iter() {
+            if changed.contains(path) || self.now.holds(path) {
+                continue;
+            }
+            match put::set_mode(self.git.dir(), path, mode) {
+                Ok(set) => restored.written += u64::from(set),
+                Err(why) => restored.leave(path, why),
+            }
+        }
     }
 
     fn all_of(&self, steps: &[&Step], restored: &mut Restored) -> Result<(), String> {
@@ -412,7 +434,13 @@ impl Prepared {
 
     fn put(&self, step: &Step, content: Content<'_>, restored: &mut Restored) {
         let Some(to) = &step.to else { return };
-        match put::put(self.git.dir(), &step.path, &to.mode, content, step.from.is_some()) {
+        match put::put(
+            self.git.dir(),
+            &step.path,
+            (&to.mode, self.modes.get(&step.path)),
+            content,
+            step.from.is_some(),
+        ) {
             Ok(()) => restored.written += 1,
             Err(why) => restored.leave(&step.path, why),
         }

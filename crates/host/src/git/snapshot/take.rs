@@ -12,6 +12,7 @@ use std::time::Instant;
 
 use super::changes::{self, Change, Changes, Repository, SnapshotError};
 use super::left_out::LeftOut;
+use super::modes::{Modes, umask};
 use super::prune::prune_node;
 use super::stream::{self, Stream};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
@@ -118,11 +119,12 @@ fn write(
     let mut reading = Reading {
         top,
         modes_count: changes.modes_count,
-        all_private: umask_is_private(),
+        umask: umask(),
         limits: request.limits,
         until: Instant::now() + request.limits.reading,
         taken,
         left_out: LeftOut::default(),
+        modes: Modes::default(),
     };
     if !changes.all_others {
         reading.taken.skipped += 1;
@@ -136,7 +138,8 @@ fn write(
             Err(why) => reading.skip(path, why),
         }
     }
-    let words = reading.left_out.to_words();
+    let left_out = reading.left_out.to_words();
+    let words = format!("{left_out}{}", reading.modes.to_words(left_out.is_empty()));
     stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &words)?;
     // Remove files first, because a file may replace a directory.
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
@@ -201,20 +204,18 @@ fn is_private(mode: u32) -> bool {
 
 /// Returns whether the umask makes every new file private. Then the objects of git are private too.
 pub(crate) fn umask_is_private() -> bool {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let umask = status.lines().find_map(|line| line.strip_prefix("Umask:"));
-    umask.and_then(|text| u32::from_str_radix(text.trim(), 8).ok()).is_some_and(|umask| is_private(!umask))
+    is_private(!umask())
 }
 
 struct Reading<'a> {
     top: &'a Path,
     modes_count: bool,
-    /// Every new file is private here, so the mode of a file says nothing about its content.
-    all_private: bool,
+    umask: u32,
     limits: Limits,
     until: Instant,
     taken: &'a mut Taken,
     left_out: LeftOut,
+    modes: Modes,
 }
 
 impl Reading<'_> {
@@ -234,7 +235,8 @@ impl Reading<'_> {
         if change == Change::Untracked
             && facts.is_file()
             && is_private(facts.permissions().mode())
-            && !self.all_private
+            // Where the umask makes every new file private, the mode says nothing, and git's objects are private too.
+            && !is_private(!self.umask)
         {
             return Err("only its owner may read it, and others may read the repository".to_owned());
         }
@@ -250,7 +252,9 @@ impl Reading<'_> {
                     self.modes_count && facts.permissions().mode() & 0o100 != 0
                 }
             };
-            (if executable { "100755" } else { "100644" }, self.content(&file, facts.len())?)
+            let content = self.content(&file, facts.len())?;
+            self.modes.note(path, facts.permissions().mode(), executable, self.umask);
+            (if executable { "100755" } else { "100644" }, content)
         } else {
             return Err("not a file".to_owned());
         };

@@ -41,14 +41,21 @@ struct KeeperProcess {
 }
 
 impl KeeperProcess {
+    #[expect(unsafe_code, reason = "the keeper closes what it inherited; see the comments at the calls")]
     fn set_up() -> io::Result<Self> {
         let socket = rustix::io::fcntl_dupfd_cloexec(io::stdin(), 3)?;
         let null = rustix::fs::open("/dev/null", rustix::fs::OFlags::RDWR, rustix::fs::Mode::empty())?;
         rustix::stdio::dup2_stdin(&null)?;
         drop(null);
         // Close all inherited descriptors except the standard three. The socket moves to 3 first, below the cut.
-        let socket = at_three(socket)?;
-        sys::close_from(4)?;
+        let socket = match std::os::fd::AsRawFd::as_raw_fd(&socket) {
+            3 => socket,
+            // SAFETY: this is the start of the process. It has opened only the socket, which is not descriptor 3, and
+            // `/dev/null`, which is closed again.
+            _ => unsafe { sys::move_to(socket, 3)? },
+        };
+        // SAFETY: as above. All that this process owns is the socket at 3, and the standard three.
+        unsafe { sys::close_from(4)? };
         sys::block_all()?;
         // An ignored SIGCHLD is inherited, and would make the kernel reap children before the keeper sees their
         // status.
@@ -190,13 +197,4 @@ impl KeeperProcess {
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
         }
     }
-}
-
-/// Moves the socket to descriptor 3, replacing any descriptor there.
-fn at_three(socket: OwnedFd) -> io::Result<OwnedFd> {
-    use std::os::fd::AsRawFd;
-    if socket.as_raw_fd() == 3 {
-        return Ok(socket);
-    }
-    sys::move_to(socket, 3)
 }
