@@ -69,11 +69,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return super::print(format!("nothing to merge: {branch} already has this work\n").as_bytes());
     }
     let new = merge.staging.tip().to_owned();
-    let checked_out = merge.staging.target().checked_out.is_some();
+    let Target { is_new, checked_out, .. } = merge.staging.target();
+    let (is_new, checked_out) = (*is_new, checked_out.is_some());
     merge.staging.land().map_err(refused)?;
-    let back = match checked_out {
-        true => format!("git reset --keep {}", short(&old)),
-        false => format!("git branch -f {branch} {}", short(&old)),
+    let back = match (is_new, checked_out) {
+        (true, _) => format!("git branch -D {branch}"),
+        (false, true) => format!("git reset --keep {}", short(&old)),
+        (false, false) => format!("git branch -f {branch} {}", short(&old)),
     };
     let text = format!("{branch} is now at {} (back with `{back}`)\n", short(&new));
     super::print(printable(&text).as_bytes())

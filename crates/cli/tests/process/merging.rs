@@ -207,7 +207,8 @@ fn a_dirty_work_tree_is_refused_and_another_branch_needs_no_clean_one() {
     refused.assert_code(2);
     assert!(refused.stderr.contains("uncommitted changes (1 files)"), "{}", refused.stderr);
     assert_eq!(everything(&project), before);
-    project.call(&["merge", "--into", "other"]).assert_code(0);
+    let other = project.call(&["merge", "--into", "other"]);
+    assert!(other.assert_code(0).text().contains("(back with `git branch -D other`)"), "{}", other.text());
     let work = project.path("");
     assert_eq!(git(&work, &["show", "other:x"]), "x");
     assert_eq!((project.read("base.txt").as_str(), project.path("x").exists()), ("mine\n", false));
