@@ -13,6 +13,7 @@ mod checks;
 mod client;
 mod commands;
 mod control;
+mod costs;
 mod crowd;
 mod day;
 mod doctor;

@@ -149,8 +149,13 @@ pub fn replay(
     let session = Session::new(Awake(0), name.is_structured());
     let mut player = Player::with_feed(policy, session, None, Looks::EveryDue, Listener::new(name));
     let (mut last, mut over) = (0, None);
+    let mut decoded = Vec::new();
     while lines.number() > 0 && !lines.current().is_empty() {
-        let (t_ms, entry) = read(lines.current(), name).map_err(|w| lines.invalid(&w.0, w.1))?;
+        let output = raw_output(lines.current(), &mut decoded);
+        let (t_ms, entry) = match output {
+            Some((t_ms, text)) => (t_ms, Entry::Line(Stream::Stdout, Text(Cow::Borrowed(text)))),
+            None => read(lines.current(), name).map_err(|w| lines.invalid(&w.0, w.1))?,
+        };
         if t_ms < last {
             let what = format!("t_ms {t_ms} comes after {last}: lines must be in order of time");
             return Err(lines.invalid(&what, None));
@@ -191,6 +196,52 @@ fn cut<'a>(text: &'a Text<'_>) -> Line<'a> {
     let whole = text.as_str().as_bytes();
     let bytes = &whole[..whole.len().min(MAX_LINE)];
     Line { bytes, cut: bytes.len() < whole.len() }
+}
+
+/// Parses a line of the form `{"t_ms": n, "line": "…"}` into its time and its text, which is decoded into `decoded` if it
+/// has escapes. Recordings consist of such lines, so they do not need a parser for all kinds. Anything
+/// else, also an error, is left to [`read`].
+fn raw_output<'a>(line: &'a [u8], decoded: &'a mut Vec<u8>) -> Option<(u64, &'a str)> {
+    let rest = line.trim_ascii().strip_prefix(b"{")?.trim_ascii_start().strip_prefix(b"\"t_ms\"")?;
+    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start();
+    let digits = rest.iter().position(|byte| !byte.is_ascii_digit())?;
+    let (number, rest) = rest.split_at(digits);
+    // A leading zero is not JSON.
+    let number =
+        std::str::from_utf8(number).ok().filter(|number| *number == "0" || !number.starts_with('0'))?;
+    let rest = rest.trim_ascii_start().strip_prefix(b",")?.trim_ascii_start().strip_prefix(b"\"line\"")?;
+    let rest = rest.trim_ascii_start().strip_prefix(b":")?.trim_ascii_start().strip_prefix(b"\"")?;
+    let quoted = rest.strip_suffix(b"}")?.trim_ascii_end().strip_suffix(b"\"")?;
+    let text = unescaped(quoted, decoded)?;
+    Some((number.parse().ok()?, std::str::from_utf8(text).ok()?))
+}
+
+/// Decodes the inside of a JSON string. Returns `None` if it ends early, is invalid or has a `\u` escape.
+fn unescaped<'a>(quoted: &'a [u8], decoded: &'a mut Vec<u8>) -> Option<&'a [u8]> {
+    if quoted.iter().fold(false, |found, byte| found | (*byte < b' ')) {
+        return None;
+    }
+    decoded.clear();
+    let mut rest = quoted;
+    while let Some(at) = memchr::memchr2(b'\\', b'"', rest) {
+        let [b'\\', escape, ..] = rest[at..] else { return None };
+        decoded.extend_from_slice(&rest[..at]);
+        decoded.push(match escape {
+            b'"' | b'\\' | b'/' => escape,
+            b'n' => b'\n',
+            b't' => b'\t',
+            b'r' => b'\r',
+            b'b' => 8,
+            b'f' => 12,
+            _ => return None,
+        });
+        rest = &rest[at + 2..];
+    }
+    if rest.len() == quoted.len() {
+        return Some(quoted);
+    }
+    decoded.extend_from_slice(rest);
+    Some(decoded)
 }
 
 /// Parses a line into its time and its content.
@@ -325,4 +376,46 @@ fn text_of(value: &RawValue) -> Cow<'_, str> {
 /// Hashes the digest. Null means that the state is unknown.
 fn digest(value: &RawValue) -> Option<u64> {
     (value.get() != "null").then(|| hash::bytes(value.get().as_bytes()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn raw_output_is_read_like_any_other_line() {
+        let mut quick = 0;
+        for line in [
+            r#"{"t_ms": 0, "line": "plain"}"#,
+            r#"{"t_ms":12,"line":""}"#,
+            r#" { "t_ms" : 7 , "line" : "a \"b\" \\ \/ \n\t\r\b\f" } "#,
+            "{\"t_ms\":1,\"line\":\"é 日本\"}",
+            r#"{"t_ms":1,"line":"\u00e9"}"#,
+            r#"{"t_ms":1,"line":"a","input":"stderr"}"#,
+            r#"{"line":"a","t_ms":1}"#,
+            r#"{"t_ms":01,"line":"a"}"#,
+            r#"{"t_ms":-1,"line":"a"}"#,
+            r#"{"t_ms":99999999999999999999,"line":"a"}"#,
+            r#"{"t_ms":1,"line":"a"#,
+            r#"{"t_ms":1,"line":"a\"}"#,
+            r#"{"t_ms":1,"line":"a""b"}"#,
+            r#"{"t_ms":1,"line":"\x"}"#,
+            "{\"t_ms\":1,\"line\":\"a\tb\"}",
+            r#"{"t_ms":1,"line":"a"}}"#,
+            r#"{"t_ms":1,"line":null}"#,
+        ] {
+            let mut decoded = Vec::new();
+            let Some((t_ms, text)) = raw_output(line.as_bytes(), &mut decoded) else { continue };
+            quick += 1;
+            match read(line.as_bytes(), ReaderName::Plain) {
+                Ok((whole, Entry::Line(Stream::Stdout, expected))) => {
+                    assert_eq!((t_ms, text), (whole, expected.as_str()), "{line}");
+                }
+                Ok(_) | Err(_) => panic!("not a line of output: {line}"),
+            }
+        }
+        assert_eq!(quick, 4, "the first four are the form of recordings");
+        let broken = b"{\"t_ms\":1,\"line\":\"\xff\"}";
+        assert!(raw_output(broken, &mut Vec::new()).is_none());
+    }
 }

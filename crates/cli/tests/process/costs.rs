@@ -1,0 +1,163 @@
+//! What an iteration, a wait, a snapshot and a line cost, as counts. Counts do not depend on the machine or its load, so a
+//! regression shows here at once; `scripts/bench` measures times.
+//!
+//! Every figure is the difference between a short and a longer run, which leaves out the cost of the start.
+
+use crate::kit::skip::skip;
+use crate::kit::{Project, Running};
+use std::os::unix::fs::PermissionsExt;
+use std::process::Command;
+
+/// The most system calls of the driver's thread in one iteration; 95 when it was set.
+const CALLS_PER_ITERATION: usize = 125;
+/// The most programs that one iteration starts: the agent, and a shell or a retry.
+const PROGRAMS_PER_ITERATION: usize = 2;
+/// The most syncs of one iteration, all of them of the journal.
+const SYNCS_PER_ITERATION: usize = 2;
+/// The git programs of a snapshot, without those that git itself starts.
+const GITS_PER_SNAPSHOT: usize = 6;
+/// The most system calls of all threads for 64 KiB of output, the size of a pipe and some 800 lines. A reader that is faster
+/// than its agent reads smaller pieces: 135 at most when it was set, 20 on a busy machine.
+const CALLS_PER_PIPE: usize = 250;
+/// The most instructions of a replayed line in a debug build; 43,500 when it was set, and more with clippy's driver, which
+/// turns some optimizations off.
+const INSTRUCTIONS_PER_LINE: u64 = 65_000;
+
+/// Runs dogwatch under strace and returns its trace, or `None` if nothing can be traced here.
+fn traced(project: &Project, options: &[&str], args: &[&str]) -> Option<Vec<String>> {
+    let can_trace = Command::new("strace").args(["-qq", "-o", "/dev/null", "true"]).output();
+    if !can_trace.is_ok_and(|out| out.status.success()) {
+        skip("strace cannot trace a process here");
+        return None;
+    }
+    let trace = project.outside("trace");
+    let mut command = Command::new("strace");
+    project.set_environment(&mut command);
+    command.args(["-qq", "-o"]).arg(&trace).args(options).arg(env!("CARGO_BIN_EXE_dogwatch")).args(args);
+    Running::start(command).finish().assert_code(0);
+    let text = std::fs::read(&trace).expect("strace has written it");
+    Some(String::from_utf8_lossy(&text).lines().map(str::to_owned).collect())
+}
+
+/// Returns what each of ten more iterations adds to a count of trace lines.
+fn per_iteration(project: &Project, options: &[&str], counts: impl Fn(&str) -> bool) -> Option<usize> {
+    let count = |n: &str| {
+        let trace = traced(project, options, &["run", "loop", "--json", "-n", n])?;
+        Some(trace.iter().filter(|line| counts(line)).count())
+    };
+    let (few, many) = (count("2")?, count("12")?);
+    Some(many.saturating_sub(few).div_ceil(10))
+}
+
+#[test]
+fn an_iteration_costs_few_system_calls_programs_and_syncs() {
+    let project = Project::new();
+    project.ralph("agent: 'true'", "Go on.");
+    let Some(calls) = per_iteration(&project, &[], |_| true) else { return };
+    assert!(calls <= CALLS_PER_ITERATION, "{calls} system calls of the driver");
+    let started = |line: &str| line.contains("execve") && line.ends_with("= 0");
+    let programs =
+        per_iteration(&project, &["-f", "-e", "trace=execve"], started).expect("it was traced before");
+    assert!((1..=PROGRAMS_PER_ITERATION).contains(&programs), "{programs} programs");
+    let is_sync = |line: &str| line.contains("sync(");
+    let syncs = per_iteration(&project, &["-f", "-e", "trace=fsync,fdatasync"], is_sync).expect("as before");
+    assert!((1..=SYNCS_PER_ITERATION).contains(&syncs), "{syncs} syncs");
+}
+
+#[test]
+fn a_longer_wait_costs_no_more_system_calls() {
+    let project = Project::new();
+    let waits = |delay: &str| {
+        project.ralph(&format!("agent: 'true'\ndelay: {delay}"), "Go on.");
+        let trace = traced(&project, &[], &["run", "loop", "--json", "-n", "2"])?;
+        Some(trace.iter().filter(|line| line.contains("poll(")).count())
+    };
+    let (Some(short), Some(long)) = (waits("100ms"), waits("1500ms")) else { return };
+    // A wait that looked ten times a second would add fourteen.
+    assert!(long <= short + 5, "{long} waits with the longer delay, {short} with the shorter");
+}
+
+#[test]
+fn a_snapshot_starts_six_git_programs() {
+    let project = Project::new();
+    let found = Command::new("sh").args(["-c", "command -v git"]).output().expect("sh is there");
+    let real = String::from_utf8(found.stdout).expect("a path").trim().to_owned();
+    let (bin, log) = (project.outside("bin"), project.outside("gits"));
+    std::fs::create_dir(&bin).expect("a directory");
+    let script = format!("#!/bin/sh\necho call >> {}\nexec {real} \"$@\"\n", log.display());
+    std::fs::write(bin.join("git"), script).expect("writes");
+    std::fs::set_permissions(bin.join("git"), std::fs::Permissions::from_mode(0o755)).expect("sets");
+    for args in [
+        &["init", "-q", "."][..],
+        &["-c", "user.name=a", "-c", "user.email=a", "commit", "-q", "--allow-empty", "-m", "a"],
+    ] {
+        let mut git = Command::new(&real);
+        project.set_environment(&mut git);
+        assert!(git.args(args).status().expect("git is installed").success());
+    }
+    project.ralph("agent: sh -c 'cat >/dev/null; echo more >>file'", "Go on.");
+    let path = format!("{}:{}", bin.display(), std::env::var("PATH").unwrap_or_default());
+    let gits = |n: &str| {
+        let _ = std::fs::remove_file(&log);
+        let mut command = project.command(&["run", "loop", "--json", "-n", n]);
+        command.env("PATH", &path);
+        let done = Running::start(command).finish();
+        assert_eq!(done.assert_code(0).count("snapshot_taken"), n.parse::<usize>().expect("a number") + 1);
+        std::fs::read_to_string(&log).expect("git was called").lines().count()
+    };
+    assert_eq!(gits("3") - gits("1"), 2 * GITS_PER_SNAPSHOT);
+}
+
+#[test]
+fn output_is_read_in_pieces_and_not_by_line() {
+    const PIPE: usize = 64 * 1024;
+    let project = Project::new();
+    let calls = |bytes: usize| {
+        project.act("", &format!("flood {bytes}"));
+        Some(traced(&project, &["-f"], &["run", "loop", "--json", "-n", "1"])?.len())
+    };
+    let (Some(small), Some(large)) = (calls(8 * PIPE), calls(72 * PIPE)) else { return };
+    // The agent's own calls are traced as well.
+    let more = large.saturating_sub(small).div_ceil(64);
+    assert!(more <= CALLS_PER_PIPE, "{more} system calls for 64 KiB of output");
+}
+
+/// Returns a figure that valgrind prints about a replay of this many lines.
+fn replayed(project: &Project, lines: u64, tool: &[&str], before: &str) -> Option<u64> {
+    let line = |n: u64| {
+        let said = format!(
+            r#"{{"type":"assistant","message":{{"content":[{{"type":"text","text":"step {n}"}}]}}}}"#
+        );
+        format!("{}\n", serde_json::json!({"t_ms": n * 3, "line": said}))
+    };
+    project.file("timeline", &(0..lines).map(line).collect::<String>());
+    let mut command = Command::new("valgrind");
+    project.set_environment(&mut command);
+    command
+        .args(tool)
+        .arg(env!("CARGO_BIN_EXE_dogwatch"))
+        .args(["replay", "timeline", "--agent", "claude", "--json"]);
+    let Ok(out) = command.output() else {
+        skip("valgrind is not installed");
+        return None;
+    };
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{text}");
+    let rest = text.split_once(before).unwrap_or_else(|| panic!("no `{before}` in {text}")).1;
+    let number: String = rest.trim_start().chars().take_while(|c| c.is_ascii_digit() || *c == ',').collect();
+    Some(number.replace(',', "").parse().expect("a number"))
+}
+
+#[test]
+fn a_replayed_line_costs_no_allocation_and_few_instructions() {
+    let project = Project::new();
+    let per_line = |tool: &[&str], before: &str| {
+        let (few, many) = (replayed(&project, 100, tool, before)?, replayed(&project, 600, tool, before)?);
+        Some((many - few) / 500)
+    };
+    let Some(allocations) = per_line(&["--leak-check=no"], "total heap usage:") else { return };
+    assert_eq!(allocations, 0, "for one line");
+    let callgrind = ["--tool=callgrind", "--callgrind-out-file=/dev/null"];
+    let instructions = per_line(&callgrind, "Collected :").expect("valgrind is installed");
+    assert!(instructions <= INSTRUCTIONS_PER_LINE, "{instructions} instructions for one line");
+}

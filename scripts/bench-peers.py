@@ -1,0 +1,461 @@
+"""`scripts/bench --peers` and `--growth`: dogwatch beside what a user would pick instead, and how its costs grow.
+
+Peers are installed into ~/.cache/dogwatch-peers. A peer that cannot be installed, or that fails in a row, is reported with the
+reason. All peers run alternately within a row, and the best of the rounds counts.
+"""
+
+import importlib.machinery
+import importlib.util
+import math
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+sys.dont_write_bytecode = True
+loader = importlib.machinery.SourceFileLoader("bench", str(Path(__file__).with_name("bench")))
+bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench", loader))
+loader.exec_module(bench)
+
+CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dogwatch-peers"
+# Marks the processes of an agent, so that survivors are found.
+MARK = "BENCH_SURVIVOR"
+NULL = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+
+
+class Unavailable(Exception):
+    """The peer cannot do this, or cannot be installed."""
+
+
+def installed(*command):
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    if done.returncode != 0:
+        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
+        raise Unavailable(lines[-1][:160])
+
+
+class Bash:
+    """The floor: a shell loop, with timeout(1) where a limit is needed."""
+
+    name = "bash"
+
+    def install(self):
+        self.version = "timeout(1)"
+
+    def start(self):
+        return ["bash", "--version"]
+
+    def loop(self, work, agent, n, limit=None):
+        bounded = f"timeout {limit} {agent}" if limit else agent
+        (work / "prompt").write_text("Go on.\n")
+        return ["bash", "-c", f"for ((i = 0; i < {n}; i++)); do {bounded} < prompt > out 2> err; done"]
+
+
+class Ralphify:
+    def __init__(self, version):
+        self.version, self.name = version, f"ralphify {version}"
+        self.venv = CACHE / f"ralphify-{version}"
+
+    def install(self):
+        if not (self.venv / "bin/ralph").exists():
+            installed(sys.executable, "-m", "venv", self.venv)
+            installed(self.venv / "bin/pip", "install", "--quiet", f"ralphify=={self.version}")
+
+    def start(self):
+        return [self.venv / "bin/ralph", "--version"]
+
+    def loop(self, work, agent, n, limit=None):
+        path = bench.loop(work / "ralphify", agent)
+        return [self.venv / "bin/ralph", "run", path, "-n", str(n), *(["--timeout", str(limit)] if limit else [])]
+
+
+class RalphWorkflow:
+    name, version = "Ralph Workflow", "PyPI"
+
+    def install(self):
+        venv = CACHE / "ralph-workflow"
+        installed(sys.executable, "-m", "venv", venv)
+        try:
+            installed(venv / "bin/pip", "install", "--quiet", "ralph-workflow")
+        except Unavailable as why:
+            python = ".".join(map(str, sys.version_info[:2]))
+            raise Unavailable(f"{why} (it needs Python 3.12 or newer; this is {python})") from why
+        raise Unavailable("it runs only with its own agents, not with a command")
+
+
+class Orchestrator:
+    """ralph-orchestrator. Its build takes minutes and is kept."""
+
+    name, version = "ralph-orchestrator", "2.10.1"
+    program = CACHE / "ralph-cli" / "bin" / "ralph"
+
+    def install(self):
+        if not self.program.exists():
+            installed("cargo", "install", "--quiet", "--locked", "--root", CACHE / "ralph-cli", f"ralph-cli@{self.version}")
+
+    def start(self):
+        return [self.program, "--version"]
+
+    def loop(self, work, agent, n, limit=None):
+        directory = work / "orchestrator"
+        directory.mkdir(exist_ok=True)
+        script = directory / "agent.sh"
+        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{agent}\n")
+        script.chmod(0o755)
+        (directory / "PROMPT.md").write_text("Go on.\n")
+        timeout = f"  idle_timeout_secs: {limit}\n" if limit else ""
+        (directory / "ralph.yml").write_text(
+            f"cli:\n  backend: custom\n  command: {script}\n  prompt_mode: stdin\n{timeout}"
+            f"event_loop:\n  prompt_file: PROMPT.md\n  max_iterations: {n}\n  completion_promise: NEVER_SAID\n"
+        )
+        return ["env", "-C", directory, self.program, "run", "--no-tui", "-c", "ralph.yml"]
+
+
+class Dogwatch:
+    name, version = "dogwatch", "this"
+
+    def install(self):
+        bench.build()
+
+    def start(self):
+        return [bench.DOGWATCH, "--version"]
+
+    def loop(self, work, agent, n, limit=None):
+        path = bench.loop(work / "dogwatch", agent)
+        limits = ["--timeout", f"{limit}s", "--set", "watchdog.grace=1s"] if limit else []
+        return [bench.DOGWATCH, "run", path, "--state-dir", work / "dogwatch-state", "-n", str(n), *limits]
+
+
+ROWS = []
+
+
+def row(what, figures):
+    """Prints one row: a figure or a reason for every peer, with its ratio to dogwatch."""
+    own = figures.get("dogwatch")
+    cells = {}
+    for name, figure in figures.items():
+        if isinstance(figure, str):
+            cells[name] = figure
+        else:
+            ratio = f" ({figure / own:.1f} ×)" if name != "dogwatch" and isinstance(own, (int, float)) and own > 0 else ""
+            cells[name] = f"{figure:.3g}{ratio}"
+    ROWS.append((what, cells))
+    print(f"{what}: " + "; ".join(f"{name} {cell}" for name, cell in cells.items()), flush=True)
+
+
+def each(peers, measure, rounds=1):
+    """Measures every peer `rounds` times, alternately; the least counts. A failure becomes its reason."""
+    best = {}
+    for _ in range(rounds):
+        for peer in peers:
+            if isinstance(best.get(peer.name), str):
+                continue
+            try:
+                value = measure(peer)
+                old = best.get(peer.name)
+                best[peer.name] = value if isinstance(value, str) or old is None else min(value, old)
+            except (Unavailable, OSError, subprocess.SubprocessError) as why:
+                best[peer.name] = f"failed: {str(why)[:80]}"
+    return best
+
+
+def words(command):
+    return [str(word) for word in command]
+
+
+def ran(command, work, bound=600):
+    """Runs a command to its end and returns the seconds."""
+    begun = time.perf_counter()
+    # Loops that stop at a count may exit with another code than 0.
+    subprocess.run(words(command), cwd=work, env=bench.environment(work), timeout=bound, **NULL)
+    return time.perf_counter() - begun
+
+
+def fresh(work):
+    return Path(tempfile.mkdtemp(dir=work))
+
+
+def starts(work, peers):
+    def measure(peer):
+        ran(peer.start(), work)
+        return min(ran(peer.start(), work) for _ in range(10)) * 1000
+
+    row("start, ms", each(peers, measure, 3))
+
+
+def iterations(work, peers):
+    for few, many in ((1, 51), (1, 1001)):
+        def measure(peer):
+            directory = fresh(work)
+            counted = directory / "calls"
+            agent = f"sh -c 'echo x >> {counted}'"
+            took = {}
+            for n in (few, many):
+                counted.unlink(missing_ok=True)
+                took[n] = ran(peer.loop(directory, agent, n), directory, 900)
+                calls = len(counted.read_text().splitlines()) if counted.exists() else 0
+                if calls != n:
+                    raise Unavailable(f"{calls} agent calls instead of {n}")
+            return (took[many] - took[few]) / (many - few) * 1000
+
+        row(f"iteration, of {many - few}, ms", each(peers, measure, 3 if many < 100 else 1))
+
+
+def tree(pid):
+    """Returns a process and all its descendants by parent."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        found.append(queue.pop())
+        queue += parents.get(found[-1], [])
+    return found
+
+
+def marked(directory):
+    """Returns the live processes that carry the mark of a directory."""
+    mark, found = f"{MARK}={directory}".encode(), []
+    for path in Path("/proc").glob("[0-9]*"):
+        try:
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and mark in (path / "environ").read_bytes().split(b"\0"):
+                found.append(int(path.name))
+        except OSError:
+            continue
+    return found
+
+
+def sleeping_agent(directory):
+    """An agent that sleeps, with a child in a session of its own."""
+    script = directory / "agent"
+    script.write_text(f"#!/bin/sh\nexport {MARK}={directory}\nsetsid sleep 300 &\ntouch {directory}/ready\nexec sleep 300\n")
+    script.chmod(0o755)
+    return str(script)
+
+
+def started(peer, directory, limit=None):
+    command = words(peer.loop(directory, sleeping_agent(directory), 1, limit))
+    run = subprocess.Popen(command, cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
+    end = time.monotonic() + 30
+    while not (directory / "ready").exists():
+        if time.monotonic() > end or run.poll() is not None:
+            kill(run, directory)
+            raise Unavailable("the agent was not started")
+        time.sleep(0.005)
+    return run
+
+
+def kill(run, directory):
+    for pid in {*tree(run.pid), *marked(directory)}:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass
+    run.wait()
+
+
+def asleep(work, peers):
+    figures = {"private memory, MB": {}, "CPU in 10 s, s": {}, "switches in 10 s": {}}
+    for peer in peers:
+        directory = fresh(work)
+        try:
+            run = started(peer, directory)
+        except (Unavailable, OSError) as why:
+            for cells in figures.values():
+                cells[peer.name] = f"failed: {why}"
+            continue
+        time.sleep(2)
+        ours = [pid for pid in tree(run.pid) if pid not in marked(directory)]
+        look = lambda: (sum(map(bench.cpu, ours)), sum(bench.status(pid, "voluntary_ctxt_switches") for pid in ours))
+        before = look()
+        time.sleep(10)
+        after = look()
+        figures["private memory, MB"][peer.name] = sum(bench.footprint(pid)[0] for pid in ours)
+        figures["CPU in 10 s, s"][peer.name] = f"{after[0] - before[0]:.2f}"
+        figures["switches in 10 s"][peer.name] = str(after[1] - before[1])
+        kill(run, directory)
+    for what, cells in figures.items():
+        row(f"agent asleep, {what}", cells)
+
+
+def floods(work, peers):
+    agent = f"{bench.DOGWATCH} actor -e 'flood {bench.FLOOD}'"
+    row("200 MB of text, s", each(peers, lambda peer: ran(peer.loop(fresh(work), agent, 1), work), 2))
+
+
+def ended(work, peers):
+    """From the time limit to the end of every process, and what is left behind."""
+
+    def stuck(peer):
+        directory = fresh(work)
+        begun = time.monotonic()
+        run = started(peer, directory, limit=3)
+        begun_agent = time.monotonic()
+        while marked(directory) and time.monotonic() < begun + 20:
+            time.sleep(0.02)
+        late = time.monotonic() - begun_agent - 3
+        left = len(marked(directory))
+        kill(run, directory)
+        return f"{left} left after 20 s" if left else late
+
+    row("stuck for 3 s, then tree gone after, s", each(peers, stuck))
+
+    def survivors(how):
+        def measure(peer):
+            directory = fresh(work)
+            run = started(peer, directory)
+            # Some tools take the first Ctrl-C as a request to stop after the iteration, and the third as "now".
+            for _ in range(3 if how == signal.SIGINT else 1):
+                if run.poll() is None:
+                    os.kill(run.pid, how)
+                    time.sleep(1)
+            end = time.monotonic() + 15
+            while marked(directory) and time.monotonic() < end:
+                time.sleep(0.05)
+            left = len(marked(directory))
+            kill(run, directory)
+            return str(left)
+
+        return measure
+
+    for how in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+        times = "three times " if how == signal.SIGINT else ""
+        row(f"left 15 s after {times}{how.name} of the supervisor", each(peers, survivors(how)))
+
+    def clean(peer):
+        directory = fresh(work)
+        script = directory / "agent"
+        script.write_text(f"#!/bin/sh\nexport {MARK}={directory}\nsetsid sleep 60 > /dev/null 2>&1 &\nexit 0\n")
+        script.chmod(0o755)
+        ran(peer.loop(directory, str(script), 1), directory)
+        left = marked(directory)
+        for pid in left:
+            os.kill(pid, signal.SIGKILL)
+        return str(len(left))
+
+    row("left after a clean exit of the agent", each(peers, clean))
+
+
+def graphs(work):
+    """200 jobs, 50 at once, beside GNU parallel."""
+    class Parallel:
+        name = "GNU parallel"
+
+    def measure(peer):
+        directory = fresh(work)
+        if peer.name == "GNU parallel":
+            if not (program := shutil.which("parallel")):
+                raise Unavailable("not installed (apt install parallel)")
+            return ran(["sh", "-c", f"seq 200 | {program} -j50 'sleep 0.2; echo ok; true {{}}'"], directory)
+        nodes = "".join(f"  - {{id: n{n}, prompt: Go on., done_when: ['true']}}\n" for n in range(200))
+        (directory / "graph.yaml").write_text(f"agent: sh -c 'cat > /dev/null; sleep 0.2; echo ok'\nmax_parallel: 50\nnodes:\n{nodes}")
+        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory)
+
+    row("200 jobs, 50 at once, s", each([Parallel(), Dogwatch()], measure, 3))
+
+
+def sizes(peers):
+    programs = {"dogwatch": bench.DOGWATCH, "ralph-orchestrator": Orchestrator.program}
+    figures = {name: path.stat().st_size / 1e6 for name, path in programs.items() if path.exists()}
+    for peer in peers:
+        if isinstance(peer, Ralphify):
+            figures[peer.name] = sum(f.stat().st_size for f in peer.venv.rglob("*") if f.is_file() and "pip" not in f.parts) / 1e6
+    row("size, MB (Python: its environment)", figures)
+
+
+def slope(points):
+    """Returns the slope of the least squares line through the logarithms."""
+    logs = [(math.log(x), math.log(max(y, 1e-9))) for x, y in points]
+    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs))
+    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
+
+
+def growth(work):
+    """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic."""
+
+    def timeline(n):
+        path = work / f"timeline-{n}"
+        text = '{\\"type\\":\\"assistant\\",\\"message\\":{\\"content\\":[{\\"type\\":\\"text\\",\\"text\\":\\"step %d\\"}]}}'
+        with path.open("w") as file:
+            file.writelines(f'{{"t_ms": {i * 3}, "line": "{text % i}"}}\n' for i in range(n))
+        return [bench.DOGWATCH, "replay", path, "--agent", "claude", "--json", "--set", "watchdog.session=off"]
+
+    def run(n):
+        path = bench.loop(work / "growing", "true")
+        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
+
+    def fold(n):
+        return [bench.DOGWATCH, "status", "--json", "--state-dir", work / f"growing-{n}"]
+
+    def graph(n):
+        tree = work / f"graph-{n}"
+        tree.mkdir()
+        nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
+        (tree / "graph.yaml").write_text(f"agent: 'true'\nmax_parallel: 8\nmax_iterations: 1\nnodes:\n{nodes}")
+        return [bench.DOGWATCH, "run", tree / "graph.yaml", "--state-dir", tree / "state"]
+
+    def text(n):
+        path = bench.loop(work / "text", f"{bench.DOGWATCH} actor -e 'flood {n}'")
+        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"text-{n}", "-n", "1"]
+
+    what = (
+        ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, iterations in the journal", 30, fold),
+        ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, text),
+    )
+    print("| what | 1 × | 10 × | 100 × | slope |\n|---|---|---|---|---|")
+    for name, base, command in what:
+        points = []
+        for n in (base, 10 * base, 100 * base):
+            os.environ.update({k: v for k, v in bench.environment(work).items() if k.startswith("XDG")})
+            os.chdir(work)
+            try:
+                points.append((n, bench.cpu_of(words(command(n)))))
+            except subprocess.CalledProcessError as why:
+                print(f"| {name} | failed at {n}: exit {why.returncode} | | | |")
+                break
+        if len(points) == 3:
+            cells = " | ".join(f"{seconds:.3f} s ({n:,})" for n, seconds in points)
+            print(f"| {name} | {cells} | {slope(points):.2f} |", flush=True)
+
+
+def main():
+    work = Path(tempfile.mkdtemp(prefix="dogwatch-peers-"))
+    CACHE.mkdir(parents=True, exist_ok=True)
+    # A shell that starts this in the background makes it, and everything that it starts, ignore the signal.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        if "--growth" in sys.argv:
+            bench.build()
+            return growth(work)
+        peers = []
+        for peer in (Dogwatch(), Bash(), Ralphify("0.3.0"), Ralphify("0.4.0b3"), Orchestrator(), RalphWorkflow()):
+            try:
+                peer.install()
+                peers.append(peer)
+            except (Unavailable, OSError) as why:
+                print(f"not compared: {peer.name}: {why}", flush=True)
+        chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
+        for measure in (starts, iterations, asleep, floods, ended):
+            if not chosen or any(word in measure.__name__ for word in chosen):
+                measure(work, peers)
+        if not chosen or "graphs" in chosen:
+            graphs(work)
+        sizes(peers)
+        names = list(dict.fromkeys(name for _, cells in ROWS for name in cells))
+        print("\n| what | " + " | ".join(names) + " |\n" + "|---" * (len(names) + 1) + "|")
+        for what, cells in ROWS:
+            print(f"| {what} | " + " | ".join(cells.get(name, "") for name in names) + " |")
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+
+
+main()
