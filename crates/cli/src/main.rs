@@ -19,6 +19,7 @@ mod since_last_run;
 mod snapshot_index;
 mod supervise;
 mod top;
+mod version;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
@@ -30,7 +31,7 @@ use std::process::ExitCode;
 /// dogwatch loops an agent over a prompt, stops sessions that are stuck, backs off after failures, leaves no
 /// process behind and keeps a record that explains every decision.
 #[derive(Parser)]
-#[command(name = "dogwatch", version, about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(name = "dogwatch", version = version::version(), about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,

@@ -1,0 +1,24 @@
+# Untested: written from Homebrew's documentation. Replace VERSION, SHA256 and REPOSITORY.
+class Dogwatch < Formula
+  desc "Keeps coding agents working while nobody watches"
+  homepage "REPOSITORY"
+  url "REPOSITORY/releases/download/vVERSION/dogwatch-VERSION-x86_64-linux-gnu.tar.gz"
+  sha256 "SHA256"
+  license any_of: ["MIT", "Apache-2.0"]
+
+  depends_on arch: :x86_64
+  depends_on :linux
+
+  def install
+    bin.install "dogwatch"
+    man1.install "man/dogwatch.1"
+    bash_completion.install "completions/dogwatch"
+    zsh_completion.install "completions/_dogwatch"
+    fish_completion.install "completions/dogwatch.fish"
+  end
+
+  test do
+    assert_match version.to_s, shell_output("#{bin}/dogwatch --version")
+    system bin/"dogwatch", "demo"
+  end
+end
