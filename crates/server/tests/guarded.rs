@@ -139,11 +139,12 @@ fn a_gigabyte_of_body_is_refused_before_it_is_read() {
 
 // promise: 4
 #[test]
-fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
+fn fifty_times_too_many_idle_connections_are_few_and_the_owner_still_gets_in() {
     let limits = Limits { connections: 20, read: Duration::from_millis(200), ..MachineSetup::limits() };
     let machine = Machine::within(limits);
     let (mut kept, mut turned_away) = (Vec::new(), 0);
-    for n in 0..10_000 {
+    let all = if std::env::var_os("DOGWATCH_FULL").is_some() { 10_000 } else { 1_000 };
+    for n in 0..all {
         kept.push(machine.tcp());
         if n % 50 == 49 {
             // The oldest connection makes room for newer ones, so it is closed once the server has caught up. Without
@@ -155,7 +156,7 @@ fn ten_thousand_idle_connections_are_few_and_the_owner_still_gets_in() {
             turned_away += before - kept.len();
         }
     }
-    assert!(turned_away > 9_000, "{turned_away}");
+    assert!(turned_away > all - 100, "{turned_away}");
     // Silent connections are closed after their timeout, and then there is room again.
     let room = |_| {
         let mut stream = machine.tcp();
