@@ -6,11 +6,13 @@ use crate::lines::{Line, Splitter};
 use crate::marker::last_marker;
 use crate::reader::{Reader, is_blank};
 use dogwatch_core::record::event::Usage;
-use dogwatch_core::run::job::Marker;
+use dogwatch_core::run;
+use dogwatch_core::run::job::{Exit, Job, JobReport, Marker};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::time::moment::Awake;
+use dogwatch_core::text::{clip, printable_bytes};
+use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::feed::{Feed, Heard, Input, Stream};
-use dogwatch_core::watch::sign::{Sign, Totals};
+use dogwatch_core::watch::sign::{ResetsAt, Sign, Totals};
 use std::borrow::{Borrow, BorrowMut};
 use std::mem::take;
 
@@ -27,6 +29,7 @@ pub struct Listener {
     feed: Feed,
     /// The moment of the last line.
     read_at: Option<Awake>,
+    /// The last line of stderr that is not a log line, at most `MAX_LAST_LINE` bytes of it.
     last_error_line: Vec<u8>,
     /// The number of bytes on stdout and stderr.
     pub bytes: [u64; 2],
@@ -108,6 +111,42 @@ impl Listener {
         heard
     }
 
+    /// Takes what was found since the last call as inputs of the core, in order. `now` dates what has no time of its own.
+    pub fn take_inputs(&mut self, job: Job, now: Wall) -> Vec<run::input::Input> {
+        let heard = self.take().into_iter().map(|heard| run::input::Input::heard(job, heard));
+        let mut inputs: Vec<_> = heard.collect();
+        inputs.extend(self.feed.take_usage().map(|usage| run::input::Input::Used { job, usage }));
+        if let Some((seen_at, windows)) = self.feed.take_windows() {
+            let seen_at = seen_at.unwrap_or(now);
+            inputs.push(run::input::Input::WindowsSeen { job, seen_at, windows });
+        }
+        if self.feed.take_result() {
+            inputs.push(run::input::Input::ResultSeen { job });
+        }
+        inputs
+    }
+
+    /// Closes the output and returns the report of the session. Call it once the process tree is empty and the pipes
+    /// are drained. `resolve` returns when a rate limit ends.
+    pub fn report(
+        &mut self,
+        at: Awake,
+        prompt: &str,
+        exit: Option<Exit>,
+        resolve: impl FnOnce(&ResetsAt) -> Option<Wall>,
+    ) -> JobReport {
+        self.close(at);
+        let totals = self.totals(exit.and_then(Exit::code)).clone();
+        let error_line = printable_bytes(&self.last_error_line);
+        let said = totals.result.as_ref().and_then(|r| r.text.lines().rfind(|l| !l.trim().is_empty()));
+        let last_line = if error_line.is_empty() { said.unwrap_or("") } else { &error_line };
+        let last_line = clip(last_line, MAX_LAST_LINE).to_owned();
+        let resets_at = totals.limit.as_ref().and_then(|limit| resolve(limit.resets_at.as_ref()?));
+        let marker = self.marker(prompt);
+        let [stdout_bytes, stderr_bytes] = self.bytes;
+        JobReport { totals, marker, resets_at, stdout_bytes, stderr_bytes, last_line, ..JobReport::default() }
+    }
+
     /// Takes incomplete last lines at the end of the output.
     pub fn close(&mut self, at: Awake) {
         for stream in [Stream::Stdout, Stream::Stderr] {
@@ -131,11 +170,6 @@ impl Listener {
     pub fn marker(&self, prompt: &str) -> Option<Marker> {
         let result = self.feed.totals.result.as_ref()?;
         last_marker(&result.text, self.name.is_structured(), prompt)
-    }
-
-    /// Returns the last line of stderr that is not a log line, at most `MAX_LAST_LINE` bytes of it.
-    pub fn last_error_line(&self) -> &[u8] {
-        &self.last_error_line
     }
 }
 

@@ -1,10 +1,26 @@
 //! The behavior of scripted processes.
 
 use dogwatch_core::record::event::EndStep;
+use dogwatch_core::run::agent_channel::RequestBody;
 use dogwatch_core::run::job::{Exit, JobReport, Marker, OutputTail};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::feed::Stream;
 use dogwatch_core::watch::sign::{AgentResult, Limit, LimitKind};
+use std::sync::Arc;
+
+/// A step of an agent's script.
+#[derive(Clone, Debug)]
+pub enum Does {
+    /// It prints these bytes.
+    Prints(Stream, Arc<[u8]>),
+    /// It changes the work tree, which then has this digest if it is known.
+    Changes(Option<u64>),
+    /// It makes a request over the agent channel, with its own token or another one.
+    Asks(RequestBody, Option<String>),
+    /// It starts this many processes that outlive it.
+    Forks(u64),
+}
 
 /// How a keeper responds to orders.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +58,22 @@ pub struct Act {
     pub touches: bool,
     /// Whether its descendants use a processor all the time.
     pub is_busy: bool,
+    /// What it does, with the time since its start. An agent that prints is reported by its output, not by `report`.
+    pub script: Vec<(Dur, Does)>,
+    /// How many processes it starts at once that outlive it.
+    pub forks: u64,
+    /// How long its processes survive KILL.
+    pub unkillable: Dur,
+    /// How long the keeper takes to report the start.
+    pub start_report_after: Dur,
+    /// Why the keeper cannot start it, and whether it can later.
+    pub keeper_refuses: Option<(String, bool)>,
+    /// When its keeper dies, since the start.
+    pub keeper_dies: Option<Dur>,
+    /// How long the pump takes to read what the agent printed.
+    pub pump_lag: Dur,
+    /// Whether everything that it prints is progress.
+    pub progress: bool,
 }
 
 impl Act {
@@ -59,7 +91,23 @@ impl Act {
             report: JobReport::default(),
             touches: false,
             is_busy: false,
+            script: Vec::new(),
+            forks: 0,
+            unkillable: Dur::ZERO,
+            start_report_after: Dur::ZERO,
+            keeper_refuses: None,
+            keeper_dies: None,
+            pump_lag: Dur::ZERO,
+            progress: false,
         }
+    }
+
+    pub(crate) fn ignores_interrupt(&self) -> bool {
+        self.ignores.contains(&EndStep::Interrupt)
+    }
+
+    pub(crate) fn ignores_terminate(&self) -> bool {
+        self.ignores.contains(&EndStep::Terminate)
     }
 
     /// Creates a process that succeeds after `after`.

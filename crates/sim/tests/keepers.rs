@@ -79,3 +79,21 @@ fn a_run_that_waits_for_a_retry_can_be_ended_at_once() {
     let end = world.end();
     assert_eq!((end.exit_code, world.elapsed()), (143, 2_000));
 }
+
+// promise: 1
+#[test]
+fn processes_that_outlive_their_keeper_are_killed_until_they_are_gone() {
+    let twice = plan(|s| s.max_iterations = Some(2));
+    let mut world = World::new(twice, |job: Job| match job.iteration.0 {
+        1 => Act { keeper_dies: Some(secs(5)), unkillable: secs(12), ..Act::hangs() },
+        _ => Act::works(secs(10)),
+    });
+    let end = world.end();
+    assert_eq!((end.completed, end.failed), (1, 1));
+    assert_eq!(
+        world.sessions,
+        [0, 21_000],
+        "killed again every 5 s until 20 s, then the wait after a failure"
+    );
+    assert_eq!(troubles(&world, "tree_stands"), 1);
+}

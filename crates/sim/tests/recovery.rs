@@ -409,3 +409,17 @@ fn cooldowns_are_kept_in_the_journal_and_survive_a_kill() {
     assert!(agents(&world)[1..].iter().all(|a| *a == 1), "{:?}", agents(&world));
     assert_eq!(plans(&world).len(), 1, "the recovery is planned once");
 }
+
+// promise: 7
+#[test]
+fn a_session_of_a_fallback_agent_is_replayed_with_its_own_reader() {
+    let plan = plan(|s| {
+        s.reader = ReaderName::Claude;
+        s.max_iterations = Some(2);
+        another(s);
+    });
+    // Only a structured agent has a limit for its first line. The checkers replay every session.
+    let mut world = World::new(plan, |job| if job.iteration.0 == 1 { Act::absent() } else { Act::hangs() });
+    world.end();
+    assert!(world.story().contains(&"hard_stop NO_OUTPUT_DEADLINE".to_owned()), "{:#?}", world.story());
+}

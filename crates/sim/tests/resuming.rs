@@ -178,3 +178,15 @@ fn killed_between_any_two_writes_it_comes_to_the_same_end() {
         }
     }
 }
+
+// promise: 7
+#[test]
+fn a_session_that_lost_its_supervisor_is_replayed_up_to_its_last_event() {
+    let mut world = World::new(five(), |job| match job.iteration.0 {
+        1 => Act::hangs(),
+        _ => Act::works(MINUTE),
+    });
+    // The checkers replay every session. In the hour without a supervisor no limit applies.
+    killed_after(&mut world, Dur::from_secs(30), Dur::from_hours(1));
+    assert_eq!(world.end().completed, 5);
+}

@@ -5,10 +5,10 @@
 use dogwatch_core::record::event::{Outcome, WaitEndedBy};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;
-use dogwatch_core::settings::Plan;
+use dogwatch_core::settings::{IdlePolicy, Plan, WakePolicy};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::{checked, plan};
-use dogwatch_sim::{Act, World};
+use dogwatch_sim::{Act, Drive, World};
 
 const MINUTE: Dur = Dur::from_mins(1);
 
@@ -164,4 +164,23 @@ fn a_run_stopped_on_request_exits_with_1_while_its_checks_fail_unless_the_operat
         let end = world.end();
         assert_eq!((end.outcome, end.exit_code), (Outcome::Stopped, code), "{stops:?}");
     }
+}
+
+#[test]
+fn a_pause_while_the_probe_of_an_ended_wait_is_killed_holds() {
+    let idle = plan(|s| {
+        s.idle = Some(IdlePolicy::default());
+        s.wake_on = WakePolicy { probe: Some("p".into()), every: secs(10), ..WakePolicy::default() };
+    });
+    // The wait after the first idle iteration ends at 42 s; its probe takes until 45 s to die.
+    let mut world = World::new(idle, |job| match job.kind {
+        JobKind::Probe => Act { unkillable: secs(3), ..Act::hangs() },
+        _ => Act::idles("no_pending_tasks"),
+    })
+    .at(secs(43), Input::PauseAsked);
+    world.drive(Drive::Until(Dur::from_hours(1)));
+    assert_eq!(world.sessions, [0], "{:#?}", world.story());
+    world.now(Input::UnpauseAsked);
+    world.drive(Drive::Until(Dur::from_mins(61)));
+    assert_eq!(world.sessions[1], 45_000, "nothing of the wait is left");
 }

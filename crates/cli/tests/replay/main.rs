@@ -7,9 +7,6 @@ mod recordings;
 mod timelines;
 mod transcripts;
 
-#[path = "../../../core/tests/naive/mod.rs"]
-mod naive;
-
 use serde_json::Value;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};

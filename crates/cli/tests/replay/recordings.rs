@@ -3,13 +3,13 @@
 //! from the rules and the recordings, not from a replay.
 
 use crate::Timeline;
-use crate::naive::{Oracle, Said};
 use crate::replay_json;
 use dogwatch_agents::{Line, Listener};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::feed::{Heard, Stream};
 use dogwatch_core::watch::{Fact, StopReason};
+use dogwatch_sim::oracle::{Oracle, Said};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 

@@ -12,6 +12,8 @@ use crate::watch::Fact;
 
 /// The recorded process id of a session whose keeper was lost before it reported the id.
 const UNKNOWN_PID: u32 = 0;
+/// The pause between two attempts to kill processes that survived their keeper.
+const BURY_INTERVAL: Dur = Dur::from_secs(5);
 
 impl<S: Shell> Driver<S> {
     pub(super) fn start(&mut self, job: Job) {
@@ -165,34 +167,58 @@ impl<S: Shell> Driver<S> {
     fn keeper_lost(&mut self, node: NodeIx, detail: &str) {
         let Some(live) = self.jobs.node(node) else { return };
         live.has_keeper = false;
-        let (job, exit, started) = (live.job, live.exit, live.started);
+        let job = live.job;
         let buried = self.shell.bury(job, live.number);
-        let todo = &mut self.queue.todo;
         let killed = count(buried.killed, "process");
         let detail = format!("the keeper was lost ({detail}); killed {killed} of the session");
-        todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
-        if !buried.all {
+        self.queue.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
+        if buried.all {
+            self.buried(node, buried.killed);
+        } else {
+            live.bury_at = Some(self.shell.now().awake.plus(BURY_INTERVAL));
             let detail = "some processes of the session cannot be killed".to_owned();
-            todo.push_back(Input::TreeUnkillable { job, detail });
-        } else if !started && buried.killed == 0 {
-            let early = self.jobs.remove(node).map_or_else(Vec::new, |mut live| live.take_early());
+            self.queue.todo.push_back(Input::TreeUnkillable { job, detail });
+        }
+    }
+
+    /// Kills the processes again that survived their keeper: nothing else ends them.
+    pub(super) fn bury_again(&mut self) {
+        let now = self.shell.now().awake;
+        for (job, number) in self.jobs.take_unburied(now) {
+            let buried = self.shell.bury(job, number);
+            if buried.all {
+                self.buried(job.node, buried.killed);
+            } else if let Some(live) = self.jobs.of(job) {
+                live.bury_at = Some(now.plus(BURY_INTERVAL));
+            }
+        }
+    }
+
+    /// Ends a job that lost its keeper and has no processes left.
+    fn buried(&mut self, node: NodeIx, killed: u64) {
+        let Some(live) = self.jobs.node(node) else { return };
+        let (job, exit, started) = (live.job, live.exit, live.started);
+        let todo = &mut self.queue.todo;
+        if !started && killed == 0 {
+            let early = live.take_early();
+            self.jobs.remove(node);
             self.shell.abandon(job);
             self.not_started(job, "the keeper was lost before the job started".to_owned(), true);
             let wakes = early.into_iter().filter(|input| matches!(input, Input::WakeAsked(_)));
             self.queue.todo.extend(wakes);
-        } else {
-            if !started {
-                // The keeper was lost after the program had started and before it reported so. The session counts:
-                // its work is snapshotted, and it is not called again as if nothing had happened.
-                live.started = true;
-                let argv = std::mem::take(&mut live.argv);
-                todo.push_back(Input::JobStarted { job, pid: UNKNOWN_PID, argv });
-                todo.extend(live.take_early());
-            }
-            if exit.is_none() {
-                todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
-            }
-            self.job_ended(node, buried.killed);
+            return;
         }
+        if !started {
+            // The keeper was lost after the program had started and before it reported so. The session counts: its
+            // work is snapshotted, and it is not called again as if nothing had happened.
+            live.started = true;
+            let argv = std::mem::take(&mut live.argv);
+            todo.push_back(Input::JobStarted { job, pid: UNKNOWN_PID, argv });
+            todo.extend(live.take_early());
+        }
+        if exit.is_none() {
+            todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
+        }
+        self.job_ended(node, killed);
     }
 }

@@ -19,7 +19,8 @@ impl<S: Shell> Driver<S> {
     /// Sleeps until something happens and queues the inputs that follow. Only looks if there is something to do:
     /// inputs to take, or jobs to start.
     pub(super) fn listen(&mut self) -> Result<(), S::Error> {
-        let until = self.run.next_wakeup();
+        let mut until = self.run.next_wakeup();
+        until.awake = until.awake.into_iter().chain(self.jobs.next_burial()).min();
         self.absence.sleeps(self.shell.now(), until.awake);
         let woken = self.shell.sleep(until, self.queue.is_busy())?;
         // Read the clock first: a stop that the next line does not see began after this moment.
@@ -39,6 +40,7 @@ impl<S: Shell> Driver<S> {
             self.queue.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         }
         if woken.due {
+            self.bury_again();
             self.take_time();
         }
         if woken.waker {

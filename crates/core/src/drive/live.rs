@@ -21,6 +21,8 @@ pub(super) struct Live {
     pub number: u64,
     /// Whether a keeper still has the job. It has none once the keeper is lost and some process cannot be killed.
     pub has_keeper: bool,
+    /// When to kill the processes again that survived their keeper.
+    pub bury_at: Option<Awake>,
     /// Inputs that arrived before the keeper reported the start, such as output and wake requests. They are
     /// processed after it.
     early: Vec<Input>,
@@ -49,6 +51,7 @@ impl Live {
             job,
             number,
             has_keeper: true,
+            bury_at: None,
             early: Vec::new(),
             started: false,
             main: None,
@@ -131,6 +134,26 @@ impl Jobs {
     /// Iterates over all jobs.
     pub fn all(&mut self) -> impl Iterator<Item = &mut Live> {
         self.live.values_mut()
+    }
+
+    /// Returns when processes that survived their keeper are killed again.
+    pub fn next_burial(&self) -> Option<Awake> {
+        self.live.values().filter_map(|live| live.bury_at).min()
+    }
+
+    /// Takes the jobs, with their numbers, whose processes are to be killed again now.
+    pub fn take_unburied(&mut self, now: Awake) -> Vec<(Job, u64)> {
+        let due = self.live.values_mut().filter(|live| live.bury_at.is_some_and(|at| at <= now));
+        let taken = due.map(|live| {
+            live.bury_at = None;
+            (live.job, live.number)
+        });
+        taken.collect()
+    }
+
+    /// Returns the most inputs of one job that wait for the report of its start.
+    pub fn most_early(&self) -> usize {
+        self.live.values().map(|live| live.early.len()).max().unwrap_or(0)
     }
 
     /// Returns whether no job is running.

@@ -104,6 +104,16 @@ impl<S: Shell> Driver<S> {
         self.record.journal()
     }
 
+    /// Returns how many inputs wait for the core.
+    pub fn inputs(&self) -> usize {
+        self.queue.todo.len()
+    }
+
+    /// Returns the most inputs that wait for the start of one job.
+    pub fn most_early(&self) -> usize {
+        self.jobs.most_early()
+    }
+
     /// Drives the run to its end and returns the exit code.
     pub fn drive(&mut self) -> Result<u8, S::Error> {
         loop {

@@ -198,9 +198,12 @@ impl Wait {
         if self.why == WaitWhy::Asleep {
             return;
         }
-        if let Some(until) = self.until {
-            self.put_off = Some((self.why, until));
-        }
+        // A wait that only waits for its probe to end is over, so nothing of it is left after the pause.
+        self.put_off = match (self.leaving.take(), self.until) {
+            (Some(_), _) => None,
+            (None, Some(until)) => Some((self.why, until)),
+            (None, None) => self.put_off,
+        };
         (self.why, self.until) = (WaitWhy::Paused, None);
         self.record_and_arm(cx, None);
     }

@@ -296,7 +296,7 @@ impl Totals {
             Sign::BackgroundWork { open } => self.background = *open,
             Sign::Usage { tokens, cost_usd } => {
                 self.tokens = tokens.or(self.tokens);
-                self.cost_usd = cost_usd.or(self.cost_usd);
+                self.cost_usd = cost_usd.map(in_nano_dollars).or(self.cost_usd);
             }
             Sign::Windows { seen_at, windows } => self.windows = Some((*seen_at, windows.clone())),
             Sign::Result(result) => self.ended(result.clone()),
@@ -320,6 +320,11 @@ impl Totals {
         }
         self.result = Some(result);
     }
+}
+
+/// Rounds a sum to a number that is read from the journal exactly as it was written.
+fn in_nano_dollars(usd: f64) -> f64 {
+    (usd * 1e9).round() / 1e9
 }
 
 #[cfg(test)]
@@ -363,5 +368,15 @@ mod tests {
         ] {
             assert_eq!((sign.progress(), sign.into_fact()), (None, None));
         }
+    }
+
+    // promise: 7
+    #[test]
+    fn a_cost_is_read_from_the_journal_exactly_as_it_was_recorded() {
+        let mut totals = Totals::default();
+        totals.add(&Sign::Usage { tokens: None, cost_usd: Some(0.1 + 0.2 - 0.252_843) });
+        let cost = totals.cost_usd.expect("it was reported");
+        let written = serde_json::to_string(&cost).expect("a number");
+        assert_eq!(serde_json::from_str::<f64>(&written).expect("a number").to_bits(), cost.to_bits());
     }
 }

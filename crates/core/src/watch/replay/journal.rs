@@ -50,12 +50,17 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
     #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     pub fn take(&mut self, recorded: &Recorded) {
         let at = recorded.awake_ms;
+        // A lost supervisor saw nothing more of its sessions after its last event, and the clock may be that of another
+        // boot.
+        if matches!(recorded.event, Event::RunResumed(_)) {
+            self.close_all();
+        }
         self.last = at;
         match &recorded.event {
             Event::RunStarted(run) => self.plan = Some(run.settings.clone()),
-            // A lost supervisor saw nothing more of its sessions, and the clock may be that of another boot.
-            Event::RunResumed(_) => self.close_all(),
-            Event::SessionStarted { node, iteration, .. } => self.begin(recorded, node, *iteration),
+            Event::SessionStarted { node, iteration, agent, .. } => {
+                self.begin(recorded, node, *iteration, *agent);
+            }
             Event::Observed { node, iteration, seen } => {
                 self.with(node, *iteration, |r| r.player.fact(at, &Fact::Observed(*seen)));
             }
@@ -98,19 +103,21 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
         self.done.into_iter().map(|(_, replayed)| replayed).collect()
     }
 
-    fn begin(&mut self, recorded: &Recorded, node: &NodeName, iteration: Iteration) {
+    fn begin(&mut self, recorded: &Recorded, node: &NodeName, iteration: Iteration, agent: u32) {
         let Some(plan) = self.plan.as_ref().and_then(|p| p.nodes.iter().find(|n| n.name == *node)) else {
             return;
         };
-        let structured = plan.settings.reader.is_structured();
+        // A session of a fallback agent is judged by the reader of that agent.
+        let reader =
+            plan.settings.agents().nth(agent as usize).map_or(plan.settings.reader, |(_, reader)| reader);
         let session = Session {
             node_before: self.view.node_watched(node, recorded.awake_ms),
             run_before: self.view.watched.lasted(recorded.awake_ms),
-            ..Session::new(recorded.awake_ms, structured)
+            ..Session::new(recorded.awake_ms, reader.is_structured())
         };
         let own = &plan.settings.watchdog;
         let (policy, looks) = match &self.policy {
-            Some(policy) => (policy(own, plan.settings.reader), Looks::EveryDue),
+            Some(policy) => (policy(own, reader), Looks::EveryDue),
             None => (own.clone(), Looks::AsWritten),
         };
         let name = IterationName { node: node.clone(), iteration };

@@ -5,12 +5,11 @@ use super::RawFile;
 use crate::clock;
 use crate::driver::inbox::{Inbox, Mail};
 use crate::fs::subagent_log::{Following, Found};
-use dogwatch_agents::{Listener, MAX_LAST_LINE, SubagentLog};
+use dogwatch_agents::{Listener, SubagentLog};
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobReport};
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::text::{clip, printable_bytes};
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::feed::{Feed, Input as Happened, Stream};
 use dogwatch_core::watch::sign::ResetsAt;
@@ -43,19 +42,8 @@ impl SessionInputs {
         })
     }
 
-    fn pass(&self, listener: &mut Listener, mut sink: impl FnMut(Input)) {
-        let job = self.job;
-        listener.take().into_iter().for_each(|heard| sink(Input::heard(job, heard)));
-        let feed = listener.feed();
-        if let Some(usage) = feed.take_usage() {
-            sink(Input::Used { job, usage });
-        }
-        if let Some((seen_at, windows)) = feed.take_windows() {
-            sink(Input::WindowsSeen { job, seen_at: seen_at.unwrap_or_else(|| clock::now().wall), windows });
-        }
-        if feed.take_result() {
-            sink(Input::ResultSeen { job });
-        }
+    fn pass(&self, listener: &mut Listener, sink: impl FnMut(Input)) {
+        listener.take_inputs(self.job, clock::now().wall).into_iter().for_each(sink);
     }
 }
 
@@ -164,26 +152,9 @@ impl SessionSink {
         if let Subagents::Followed(following) = &self.subagents {
             following.look();
         }
-        let (totals, marker, error_line) = self.inputs.with(|listener| {
-            listener.close(clock::awake());
-            let totals = listener.totals(exit.and_then(Exit::code)).clone();
-            (totals, listener.marker(prompt), printable_bytes(listener.last_error_line()))
-        });
-        let said = totals.result.as_ref().and_then(|r| r.text.lines().rfind(|l| !l.trim().is_empty()));
-        let last_line = if error_line.is_empty() { said.unwrap_or("") } else { &error_line };
-        let last_line = clip(last_line, MAX_LAST_LINE).to_owned();
-        let resets_at = totals.limit.as_ref().and_then(|l| resolve(l.resets_at.as_ref()?));
-        let report = JobReport {
-            totals,
-            marker,
-            resets_at,
-            stdout_bytes: self.out.seen,
-            stderr_bytes: self.err.seen,
-            cut_bytes: self.out.cut + self.err.cut,
-            leftovers,
-            last_line,
-            ..JobReport::default()
-        };
+        let report = self.inputs.with(|listener| listener.report(clock::awake(), prompt, exit, resolve));
+        let cut_bytes = self.out.cut + self.err.cut;
+        let report = JobReport { cut_bytes, leftovers, ..report };
         (report, self.out.error.or(self.err.error))
     }
 }

@@ -4,7 +4,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
 mod histories;
-mod naive;
 
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::watch::Fact;

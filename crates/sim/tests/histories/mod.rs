@@ -1,13 +1,13 @@
 //! Histories of facts, and the comparison of the watchdog with the oracle.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
-use crate::naive::{CELL, Oracle, Said, Told};
 use dogwatch_core::record::event::Observation;
 use dogwatch_core::run::idle::draw;
 use dogwatch_core::settings::{Profile, Ttl, WatchPolicy};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, ToolStarted, Verdict, Watch};
+use dogwatch_sim::oracle::{CELL, Oracle, Said, Told};
 
 /// The interval at which both are evaluated, in milliseconds.
 pub const TICK: u64 = 5 * CELL;

@@ -3,13 +3,12 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
 mod histories;
-mod naive;
 
 use dogwatch_core::settings::{Ttl, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, StopReason, Verdict, Watch};
+use dogwatch_sim::oracle::CELL;
 use histories::{Drawn, History, policies};
-use naive::CELL;
 
 const SEEDS: u64 = 3_000;
 

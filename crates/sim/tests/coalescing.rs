@@ -4,7 +4,6 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
 mod histories;
-mod naive;
 
 use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::{Ttl, WatchPolicy};

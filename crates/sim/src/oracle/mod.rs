@@ -3,7 +3,7 @@
 //! It is slow on purpose.
 //!
 //! All times must be multiples of `CELL`, because waiting on children is counted cell by cell.
-#![allow(dead_code, reason = "each test file uses its own part")]
+#![allow(clippy::wildcard_enum_match_arm, reason = "each row looks at a few facts")]
 
 mod rows;
 
@@ -20,7 +20,9 @@ pub type Told = Vec<(u64, Fact)>;
 /// The oracle's verdict.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Said {
+    /// The session must be stopped.
     Stop(StopReason),
+    /// Continue, with a notice.
     Notice,
     /// Continue. The channels are those whose evidence lasts longest, if a stop is deferred.
     Continue(Vec<Channel>),
@@ -28,8 +30,11 @@ pub enum Said {
 
 /// The oracle for one session.
 pub struct Oracle<'a> {
+    /// The limits.
     pub policy: &'a WatchPolicy,
+    /// Whether the agent's output is structured.
     pub structured: bool,
+    /// What is known.
     pub told: &'a [(u64, Fact)],
 }
 
@@ -45,7 +50,6 @@ struct Piece {
 /// A call in flight.
 #[derive(Clone, Debug)]
 struct Call {
-    id: String,
     what: u64,
     since: u64,
     /// The number of the fact that started it.
@@ -206,7 +210,7 @@ impl<'a> Oracle<'a> {
                     let declared = t.timeout.map(|d| d.as_millis() + 60_000);
                     let cap = self.policy.tool.duration().map(|d| declared.unwrap_or(d.as_millis()));
                     let (what, delegates, mcp) = (t.call, t.delegates, t.mcp);
-                    let call = Call { id: t.id.clone(), what, since, began, cap, delegates, mcp };
+                    let call = Call { what, since, began, cap, delegates, mcp };
                     open.insert(t.id.clone(), call);
                 }
                 Fact::ToolEnded { id, .. } => {

@@ -1,0 +1,159 @@
+//! Each limit of a session holds to the tick and never early, against an oracle that was written from the table alone.
+
+use crate::oracle::{Oracle, Said};
+use dogwatch_core::record::event::{EndStep, Event, Observation, Recorded};
+use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::settings::{Plan, WatchPolicy};
+use dogwatch_core::time::moment::Awake;
+use dogwatch_core::watch::{Fact, StopReason};
+use std::collections::BTreeMap;
+
+/// The longest history that is judged: the oracle is slow on purpose.
+const MAX_FACTS: usize = 24;
+/// One in so many sessions without a hard stop is judged.
+const SAMPLED: u64 = 8;
+/// How late a verdict may be after dogwatch was starved: shorter gaps do not count as absence.
+const LATE_MS: u64 = 1_000;
+
+/// A session and what is known about it.
+struct Session<'p> {
+    iteration: Iteration,
+    started: Awake,
+    policy: &'p WatchPolicy,
+    structured: bool,
+    told: Vec<(u64, Fact)>,
+    /// When the last suspend ended. The oracle knows no progress from before that is reported after it.
+    suspended: Awake,
+    /// Whether the oracle can judge it exactly.
+    fits: bool,
+}
+
+/// Asserts that the verdicts in the record are those of the oracle. `punctual`: dogwatch always had CPU time.
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
+pub(super) fn hold(events: &[Recorded], plan: &Plan, punctual: bool) {
+    let mut open: BTreeMap<&NodeName, Session<'_>> = BTreeMap::new();
+    for recorded in events {
+        let at = recorded.awake_ms;
+        match &recorded.event {
+            Event::SessionStarted { node, iteration, agent, .. } => {
+                let settings = &plan.nodes.iter().find(|n| n.name == *node).expect("a node").settings;
+                let reader = settings.agents().nth(*agent as usize).map(|(_, reader)| reader);
+                let structured = reader.is_some_and(|reader| reader.is_structured());
+                let (policy, told) = (&settings.watchdog, Vec::new());
+                let session = Session {
+                    iteration: *iteration,
+                    started: at,
+                    policy,
+                    structured,
+                    told,
+                    suspended: at,
+                    fits: true,
+                };
+                open.insert(node, session);
+            }
+            Event::Observed { node, iteration, seen } => {
+                tell(&mut open, node, *iteration, at, &Fact::Observed(*seen));
+            }
+            Event::Fact { node, iteration, fact } => tell(&mut open, node, *iteration, at, fact),
+            Event::NeedsHuman { node, iteration, what, .. } => {
+                tell(&mut open, node, *iteration, at, &Fact::NeedsHuman { what: what.clone() });
+            }
+            Event::HardStop { node, reason, .. } => {
+                if let Some(session) = open.remove(node).filter(|session| session.fits) {
+                    session.was_stopped(at, *reason, punctual);
+                }
+            }
+            Event::SessionSignalled { node, step: EndStep::Interrupt, .. } => {
+                close(open.remove(node), recorded);
+            }
+            // An agent that has exited is not judged any more, however long its tree takes to end.
+            Event::SessionEnded(end) => drop(open.remove(&end.node)),
+            Event::RunResumed(_) => open.clear(),
+            _ => {}
+        }
+    }
+}
+
+fn tell(
+    open: &mut BTreeMap<&NodeName, Session<'_>>,
+    node: &NodeName,
+    iteration: Iteration,
+    at: Awake,
+    fact: &Fact,
+) {
+    if let Some(session) = open.get_mut(node).filter(|session| session.iteration == iteration) {
+        session.tell(at, fact);
+    }
+}
+
+/// Asserts that a session that was not stopped by a limit had not reached one.
+fn close(session: Option<Session<'_>>, recorded: &Recorded) {
+    let sampled = recorded.seq.is_multiple_of(SAMPLED);
+    if let Some(session) = session.filter(|session| sampled && session.fits) {
+        let before = (recorded.awake_ms.0 - session.started.0).saturating_sub(LATE_MS + 1);
+        let said = session.says(before);
+        assert!(!matches!(said, Said::Stop(_)), "a limit was missed: {said:?} before {recorded:?}");
+    }
+}
+
+impl Session<'_> {
+    fn tell(&mut self, at: Awake, fact: &Fact) {
+        // Waiting on children is counted on a coarse grid, so such histories are left to the tests of the oracle.
+        let on_the_grid = match fact {
+            Fact::Sampled { children, .. } => *children > 0,
+            Fact::ToolStarted(tool) => tool.delegates,
+            Fact::SubagentStarted { .. } => true,
+            Fact::Observed(seen) => seen.first_ms < self.started.max(self.suspended),
+            Fact::Printed
+            | Fact::Repeated
+            | Fact::ToolEnded { .. }
+            | Fact::Error { .. }
+            | Fact::SubagentEnded { .. }
+            | Fact::NeedsHuman { .. }
+            | Fact::Suspended { .. } => false,
+        };
+        self.fits &= !on_the_grid && self.told.len() < MAX_FACTS;
+        if matches!(fact, Fact::Suspended { .. }) {
+            self.suspended = at;
+        }
+        if self.fits {
+            self.told.push((self.since(at), self.moved(fact)));
+        }
+    }
+
+    fn since(&self, at: Awake) -> u64 {
+        at.since(self.started).as_millis()
+    }
+
+    /// Returns a fact with times since the start of the session.
+    fn moved(&self, fact: &Fact) -> Fact {
+        match fact {
+            Fact::Observed(seen) => Fact::Observed(Observation {
+                first_ms: Awake(self.since(seen.first_ms)),
+                last_ms: Awake(self.since(seen.last_ms)),
+                ..*seen
+            }),
+            other => other.clone(),
+        }
+    }
+
+    /// Returns the oracle's verdict from what was told by then.
+    fn says(&self, at: u64) -> Said {
+        let by_then = self.told.iter().take_while(|(told, _)| *told <= at).count();
+        Oracle { policy: self.policy, structured: self.structured, told: &self.told[..by_then] }.says(at)
+    }
+
+    fn was_stopped(&self, at: Awake, reason: StopReason, punctual: bool) {
+        if matches!(reason, StopReason::NodeCeilingExceeded | StopReason::RunCeilingExceeded) {
+            return;
+        }
+        let at = self.since(at);
+        let said = self.says(at);
+        assert_eq!(said, Said::Stop(reason), "a limit was enforced too early or wrongly, after {at} ms");
+        let just_now = self.told.iter().any(|(told, _)| *told == at);
+        if punctual && !just_now && at > 0 {
+            let before = self.says(at - 1);
+            assert!(!matches!(before, Said::Stop(_)), "a limit was enforced late, after {at} ms: {reason}");
+        }
+    }
+}
