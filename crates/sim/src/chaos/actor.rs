@@ -235,6 +235,11 @@ fn works(reader: ReaderName, tape: &mut Tape, dice: &mut Dice) {
 
 fn results(reader: ReaderName, tape: &mut Tape, text: &str, dice: &mut Dice) {
     tape.wait(dice.below(5_000));
+    if reader == ReaderName::Claude {
+        tape.line(
+            r#"{"type":"rate_limit_event","rate_limit_info":{"status":"allowed","unifiedWindows":{"five_hour":{"utilization":0.24,"resetsAt":1794790000}}}}"#,
+        );
+    }
     for line in voice::result(reader, text, 100 + dice.below(2_000)) {
         tape.line(&line);
     }

@@ -1,13 +1,14 @@
 //! Faults of the machine, and what the operator does.
 
 use crate::dice::Dice;
-use crate::machine::{DiskFaults, Happening, Machine};
+use crate::machine::{DiskFaults, EPOCH, Happening, Machine};
 use crate::world::Crash;
 use dogwatch_core::drive::shell::Signaled;
 use dogwatch_core::record::event::WaitEndedBy;
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 
 /// A fault of the machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -199,6 +200,8 @@ pub enum Request {
     Continue,
     /// Looks at the run.
     Look,
+    /// Asks that no agent be called until this many minutes after the beginning.
+    Limit(i64),
 }
 
 impl Request {
@@ -239,6 +242,9 @@ impl Request {
             }
             Request::Continue => return machine.plan(at, Happening::Signaled(Signaled::Continue)),
             Request::Look => return machine.plan(at, Happening::ViewAsked),
+            Request::Limit(minutes) => {
+                Input::LimitAsked { until: Wall(EPOCH + minutes * 60_000), account: None }
+            }
         };
         machine.plan(at, Happening::Posted(posted));
     }

@@ -6,7 +6,7 @@ use super::fault::{Fault, Request};
 use super::plans;
 use crate::act::Act;
 use crate::dice::Dice;
-use dogwatch_core::run::job::{Job, JobKind};
+use dogwatch_core::run::job::{Arranged, Conflict, Job, JobKind, Worktree};
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::time::dur::Dur;
 use std::fmt;
@@ -50,15 +50,24 @@ impl Scenario {
     /// Draws the scenario of a seed.
     pub fn draw(seed: u64) -> Scenario {
         let mut dice = Dice::new(seed);
-        let plan = plans::draw(&mut dice);
+        let mut plan = plans::draw(&mut dice);
         let some = |dice: &mut Dice, most: u64| 0..dice.below(most + 1);
         let actors = (0..1 + dice.below(5)).map(|_| *dice.of(&Actor::ALL)).collect();
         let quirks = some(&mut dice, 4).map(|_| *dice.of(&Quirk::ALL)).collect();
         let mut faults: Vec<_> =
             some(&mut dice, 6).map(|_| (moment(&mut dice), Fault::draw(&mut dice))).collect();
         faults.sort_by_key(|(at, _)| *at);
-        let requests = some(&mut dice, 14).map(|_| (moment(&mut dice), Request::draw(&mut dice))).collect();
+        let mut requests: Vec<_> =
+            some(&mut dice, 14).map(|_| (moment(&mut dice), Request::draw(&mut dice))).collect();
         let (together, resumes) = (dice.one_in(2), dice.below(3));
+        // Draw new things here, after the others: then the seeds of earlier failures stay the same.
+        for node in plan.nodes.iter_mut().filter(|_| dice.one_in(3)) {
+            node.settings.setup = vec!["make".to_owned()];
+        }
+        if dice.one_in(6) {
+            let minutes = i64::try_from(dice.below(600)).expect("small");
+            requests.push((moment(&mut dice), Request::Limit(minutes)));
+        }
         Scenario { seed, plan, actors, quirks, faults, requests, together, resumes }
     }
 
@@ -81,13 +90,26 @@ impl Scenario {
             let actor = *dice.of(&self.actors);
             (Some(actor), actor.play(self.reader(job), &mut dice))
         } else {
-            (None, chore(&mut dice))
+            (None, self.chore(job, &mut dice))
         };
         let spoiled = self.quirks.iter().fold(act, |act, quirk| match dice.one_in(8) {
             true => quirk.spoil(act, &mut dice),
             false => act,
         });
         (actor, spoiled)
+    }
+
+    /// Returns the behavior of a job that is not a session.
+    fn chore(&self, job: Job, dice: &mut Dice) -> Act {
+        let mut act = chore(dice);
+        let parent = self.plan.nodes[job.node.0].depends_on.first().filter(|_| dice.one_in(4));
+        if let (JobKind::Worktree, Some(from)) = (job.kind, parent.cloned()) {
+            let conflict = Conflict { from, files: vec!["x".to_owned()], detail: "CONFLICT".to_owned() };
+            let (path, branch) = ("/trees/x".to_owned(), "dogwatch/x".to_owned());
+            let arranged = Arranged { path, branch, conflicts: vec![conflict], ..Arranged::default() };
+            act.report.worktree = Some(Worktree::Ready(arranged));
+        }
+        act
     }
 
     /// Returns the reader that a node's agent is written for.
@@ -137,7 +159,7 @@ fn moment(dice: &mut Dice) -> Dur {
     dice.secs(most)
 }
 
-/// Returns the behavior of a job that is not a session.
+/// Returns the behavior of a command.
 fn chore(dice: &mut Dice) -> Act {
     let lasts = dice.secs(20);
     match dice.below(16) {

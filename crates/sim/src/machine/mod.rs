@@ -9,7 +9,7 @@ mod mortal;
 mod shell;
 mod trees;
 
-pub use clock::Clocks;
+pub use clock::{Clocks, EPOCH};
 pub use disk::{Disk, DiskFaults, DiskFile};
 pub use mortal::Mortal;
 pub use shell::Stop;
