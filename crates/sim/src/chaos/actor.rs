@@ -267,10 +267,12 @@ fn delegates(tape: &mut Tape, dice: &mut Dice) {
 
 /// Writes how the service refuses. Every reader knows some of it; plain agents print it.
 fn refused(actor: Actor, reader: ReaderName, tape: &mut Tape) {
-    let text = match actor {
-        Actor::Unauthorized => "API Error: 401 authentication_error: invalid x-api-key",
-        Actor::Limited => "usage limit reached; try again in 40 minutes",
-        _ => "API Error: 529 overloaded_error: Overloaded",
+    let text = if actor == Actor::Unauthorized {
+        "API Error: 401 authentication_error: invalid x-api-key"
+    } else if actor == Actor::Limited {
+        "usage limit reached; try again in 40 minutes"
+    } else {
+        "API Error: 529 overloaded_error: Overloaded"
     };
     if reader == ReaderName::Claude {
         tape.line(&format!(

@@ -163,13 +163,11 @@ impl Fault {
 
     /// Returns how the run is interrupted, if it is.
     pub(super) fn crash(&self, wake: bool) -> Option<Crash> {
-        match *self {
-            Fault::Kill { down, .. } => Some(Crash { lost_bytes: 0, down, reboots: false, wake }),
-            Fault::PowerLoss { down, lost_bytes, .. } => {
-                Some(Crash { lost_bytes, down, reboots: true, wake })
-            }
-            _ => None,
+        if let Fault::PowerLoss { down, lost_bytes, .. } = *self {
+            return Some(Crash { lost_bytes, down, reboots: true, wake });
         }
+        let Fault::Kill { down, .. } = *self else { return None };
+        Some(Crash { lost_bytes: 0, down, reboots: false, wake })
     }
 }
 

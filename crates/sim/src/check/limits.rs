@@ -127,14 +127,12 @@ impl Session<'_> {
 
     /// Returns a fact with times since the start of the session.
     fn moved(&self, fact: &Fact) -> Fact {
-        match fact {
-            Fact::Observed(seen) => Fact::Observed(Observation {
-                first_ms: Awake(self.since(seen.first_ms)),
-                last_ms: Awake(self.since(seen.last_ms)),
-                ..*seen
-            }),
-            other => other.clone(),
-        }
+        let Fact::Observed(seen) = fact else { return fact.clone() };
+        Fact::Observed(Observation {
+            first_ms: Awake(self.since(seen.first_ms)),
+            last_ms: Awake(self.since(seen.last_ms)),
+            ..*seen
+        })
     }
 
     /// Returns the oracle's verdict from what was told by then.
