@@ -3,7 +3,7 @@
 import json
 import tempfile
 
-from stage import expect
+from stage import Played, expect
 
 WROTE = "I have written it."
 
@@ -220,6 +220,41 @@ def evidence(played, channel):
     return any(fact["fact"] in ("subagent_started", "subagent_ended") for fact in facts)
 
 
+def starts_from_init(stage):
+    """The loop that `init` writes runs unchanged."""
+    log = stage.directory / "asked.jsonl"
+    with stage.model({"answers": [{"say": "No task is left."}], "look_for": ["Read TODO.md"]}, log) as url:
+        stage.cli.settle(stage.home, stage.work, url)
+        stage.ask([stage.dogwatch, "init", "new", "--agent", stage.cli.name])
+        stage.run([stage.dogwatch, "run", "new", "-n", "1", "--json"], url, None)
+    played = Played(stage, log)
+    played.expect_ended("clean", 0)
+    expect(any(asked["holds"] for asked in played.asked), "the model gets the prompt", played.asked)
+    expect(not played.of("trouble"), "no trouble", played.summary())
+    played.expect_nothing_left()
+
+
+def looks_at_runs(stage):
+    """The plugin shows the runs to an interactive session, and gives nothing to one that dogwatch supervises."""
+    install = lambda: stage.ask([stage.dogwatch, "plugin", "install"])
+    played = stage.play({"answers": [{"say": "I am supervised."}]}, {"mcp": "false"}, "-n", "1", prepare=install)
+    played.expect_ended("clean", 0)
+    begun = [json.loads(line) for line in played.stdout().splitlines() if '"subtype":"init"' in line]
+    expect(begun and not any("list_runs" in tool for tool in begun[0]["tools"]), "no tools while supervised", begun)
+    tool = "mcp__plugin_dogwatch_dogwatch__list_runs"
+    answers = [{"calls": [{"tool": [tool, {}]}]}, {"say": "These are the runs."}]
+    with stage.model({"answers": answers}, stage.directory / "interactive.jsonl") as url:
+        command = ["claude", "-p", "--output-format", "stream-json", "--verbose", "--allowedTools", tool, "--", "Which runs are there?"]
+        said = stage.ask(command, url)
+    expect(played.directory.name in said, "the session sees the run", said[-2000:])
+    refused = json.dumps({"type": "tool_result", "is_error": True})[1:-1]
+    expect(refused not in said, "the call succeeds", said[-2000:])
+
+
+# Only Claude Code has plugins.
+looks_at_runs.only = ("claude",)
+
+
 CASES = [
     works,
     reports,
@@ -232,4 +267,6 @@ CASES = [
     is_overloaded,
     goes_on,
     delegates,
+    starts_from_init,
+    looks_at_runs,
 ]

@@ -20,7 +20,7 @@ An answer is one of:
   {"hang": "midway", "say": TEXT}             stop in the middle of the text
 
 A call is one of {"shell": COMMAND}, {"write": [PATH, CONTENT]}, {"mcp": [TOOL, ARGUMENTS]} (a tool of dogwatch's
-server), {"delegate": PROMPT}, and for Codex, which hides tools until a search, {"find_tools": QUERY} and
+server), {"delegate": PROMPT}, for Claude Code {"tool": [NAME, ARGUMENTS]}, and for Codex, which hides tools until a search, {"find_tools": QUERY} and
 {"await": SECONDS} (until its subagent has finished). It is translated to a tool call of the CLI.
 A request without tools (for a title or a summary) gets a short answer and is not part of the conversation.
 """

@@ -1,5 +1,6 @@
 """One run of the real dogwatch with a real agent CLI and a scripted model, and access to its record."""
 
+import contextlib
 import hashlib
 import json
 import os
@@ -50,23 +51,17 @@ class Stage:
         subprocess.run([*git, "commit", "-qm", "begin"], cwd=self.work, check=True)
         self.programs = programs
 
-    def play(self, play, settings, *args, until=None):
-        """Runs the loop to its end, or until an event occurs, and returns the record."""
+    def play(self, play, settings, *args, until=None, prepare=None):
+        """Runs the loop to its end, or until an event occurs, and returns the record. `prepare` runs before the loop."""
         log = self.directory / "asked.jsonl"
-        script = self.directory / "play.json"
-        script.write_text(json.dumps({**play, "log": str(log)}))
         lines = "".join(f"{key}: {value}\n" for key, value in {"agent": self.cli.name, **settings}.items())
         loop = self.directory / "task"
         loop.mkdir()
         (loop / "RALPH.md").write_text(f"---\n{lines}---\nDo the PLAYED task.\n")
-        with open(self.directory / "model.err", "w") as errors:
-            model = subprocess.Popen(
-                [sys.executable, HERE / "model.py", script],
-                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
-            )
-        try:
-            url = f"http://127.0.0.1:{json.loads(model.stdout.readline())['port']}"
+        with self.model(play, log) as url:
             written = self.cli.settle(self.home, self.work, url)
+            if prepare is not None:
+                prepare()
             before = {path: digest(path) for path in written}
             # In strict mode the CLI may connect to its scripted model and nothing else that is local.
             port = url.rsplit(":", 1)[1]
@@ -74,14 +69,36 @@ class Stage:
             limits = [f"sandbox={self.sandbox}", f"sandbox.ports={port}", f"sandbox.read={HERE}"]
             limits = [] if self.sandbox == "off" else [word for limit in limits for word in ("--set", limit)]
             self.run([self.dogwatch, "run", loop, "--json", *limits, *args], url, until)
-        finally:
-            model.stdin.close()
-            model.wait(timeout=10)
         played = Played(self, log)
         for path, was in before.items():
             expect(digest(path) == was, f"the user's {path.name} is unchanged")
         played.expect_nothing_left()
         return played
+
+    @contextlib.contextmanager
+    def model(self, play, log):
+        """Runs the scripted model and yields its URL."""
+        script = self.directory / f"{log.stem}.play.json"
+        script.write_text(json.dumps({**play, "log": str(log)}))
+        with open(self.directory / "model.err", "w") as errors:
+            model = subprocess.Popen(
+                [sys.executable, HERE / "model.py", script],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True,
+            )
+        try:
+            yield f"http://127.0.0.1:{json.loads(model.stdout.readline())['port']}"
+        finally:
+            model.stdin.close()
+            model.wait(timeout=10)
+
+    def ask(self, command, url=None):
+        """Runs a command as the user would, in the work directory, and returns its output."""
+        env = agents.environment(self.programs, self.home, self.cli.env(url) if url else {})
+        done = subprocess.run(
+            command, cwd=self.work, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=LONGEST,
+        )
+        expect(done.returncode == 0, f"{command[:3]} succeeds", (done.stdout[-500:], done.stderr[-500:]))
+        return done.stdout
 
     def run(self, command, url, until):
         """Runs dogwatch in its own session, so that terminal signals do not reach its processes."""

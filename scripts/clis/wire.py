@@ -51,6 +51,8 @@ class Anthropic:
             return {"name": "Write", "args": {"file_path": value[0], "content": value[1]}}
         if kind == "mcp":
             return {"name": f"mcp__dogwatch__{value[0]}", "args": value[1]}
+        if kind == "tool":
+            return {"name": value[0], "args": value[1]}
         name = "Agent" if "Agent" in asked.tools else "Task"
         args = {"description": "a piece of it", "prompt": value, "subagent_type": "general-purpose"}
         return {"name": name, "args": args}

@@ -1,5 +1,6 @@
 //! Turns a path on the command line into a validated plan: finds the files, reads them and validates them.
 
+use crate::completing;
 use crate::error::CliError;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
@@ -23,7 +24,8 @@ pub const LOOP_FILE: &str = "RALPH.md";
 pub const PROJECT_FILE: &str = "dogwatch.toml";
 /// How the origin of a setting begins if a flag sets it.
 const FLAG: &str = "flag ";
-const GRAPH_FILES: [&str; 4] = ["graph.yaml", "graph.yml", "graph.toml", "graph.json"];
+/// The names of loop and graph files in their directory.
+pub const LOOP_FILES: [&str; 5] = [LOOP_FILE, "graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
 /// The flags that override settings, shared by `run` and `check`.
 #[derive(clap::Args, Clone, Debug, Default)]
@@ -47,7 +49,7 @@ pub struct SettingFlags {
     #[arg(long, value_name = "P")]
     profile: Option<String>,
     /// Override a key of the loop file, e.g. --set budget.time=8h
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = completing::keys())]
     set: Vec<String>,
 }
 
@@ -220,7 +222,7 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
     if !meta.is_dir() {
         return Ok(path.to_owned());
     }
-    let names = std::iter::once(LOOP_FILE).chain(GRAPH_FILES);
+    let names = LOOP_FILES.into_iter();
     let mut found: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|file| file.exists()).collect();
     match found.len() {
         1 => Ok(found.remove(0)),

@@ -2,17 +2,20 @@
 
 mod color;
 mod commands;
+mod completing;
 mod detached;
 mod drawing;
 mod error;
 mod loading;
 mod log_dir;
 mod loop_args;
+mod operator;
 mod pinning;
 mod render;
 mod run_handle;
 mod runs;
 mod sandboxing;
+mod schema;
 mod screen;
 mod secrets;
 mod since_last_run;
@@ -88,7 +91,13 @@ fn main() -> ExitCode {
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}
     }
+    if std::env::var_os(completing::VARIABLE).is_some() {
+        clap_complete::CompleteEnv::with_factory(command_line).var(completing::VARIABLE).complete();
+    }
     ignore_file_size_signal();
+    if version::is_asked_as_json() {
+        return finish(commands::print_version());
+    }
     match Cli::try_parse_from(loop_args::regroup(std::env::args_os().collect(), &command_line())) {
         Ok(cli) => {
             color::choose(cli.color);

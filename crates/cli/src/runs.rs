@@ -1,5 +1,6 @@
 //! Finds the run that a command line names, and talks to it or reads its record.
 
+use crate::completing;
 use crate::error::{CliError, print_line};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
@@ -33,7 +34,7 @@ const MAX_RESUMABLE: usize = 20;
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
     /// Run id, or the end of one [default: the live run of this project, or else the latest]
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = completing::runs())]
     run: Option<String>,
     /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]

@@ -1,20 +1,52 @@
-//! The version of this program.
+//! The version of this build, as text and as JSON. `build.rs` determines the commit, the profile and the features.
 
+use serde::Serialize;
 use std::sync::OnceLock;
 
 /// The version number.
 pub const NUMBER: &str = env!("CARGO_PKG_VERSION");
+/// The commit, or [`UNKNOWN`].
+const COMMIT: &str = env!("DOGWATCH_BUILD_COMMIT");
+/// The commit of a debug build, and of a build without a git repository.
+const UNKNOWN: &str = "unknown";
 
-/// Returns the commit that this program was built from. `scripts/package` sets it; other builds have none.
-pub fn commit() -> Option<&'static str> {
-    option_env!("DOGWATCH_COMMIT").filter(|commit| !commit.is_empty())
-}
-
-/// Returns the version for `--version`: the number, and the commit if it is known.
+/// Returns the version for `--version`: the number and the commit.
 pub fn version() -> &'static str {
     static VERSION: OnceLock<String> = OnceLock::new();
-    VERSION.get_or_init(|| match commit() {
-        Some(commit) => format!("{NUMBER} ({commit})"),
-        None => NUMBER.to_owned(),
+    VERSION.get_or_init(|| match COMMIT {
+        UNKNOWN => format!("{NUMBER} (commit unknown)"),
+        commit => format!("{NUMBER} ({commit})"),
     })
+}
+
+/// The document that `dogwatch --version --json` prints. Fields are only added.
+#[derive(Serialize)]
+pub struct Version {
+    version: &'static str,
+    /// The commit, or `unknown`.
+    commit: &'static str,
+    /// The profile of the build.
+    profile: &'static str,
+    /// The optional features of the build.
+    features: Vec<&'static str>,
+}
+
+impl Version {
+    /// Returns the version of this program.
+    pub fn this() -> Version {
+        let features = env!("DOGWATCH_BUILD_FEATURES").split(',').filter(|name| !name.is_empty());
+        Version {
+            version: NUMBER,
+            commit: COMMIT,
+            profile: env!("DOGWATCH_BUILD_PROFILE"),
+            features: features.collect(),
+        }
+    }
+}
+
+/// Returns whether the words ask for the version as JSON: `--version --json`, in any order.
+pub fn is_asked_as_json() -> bool {
+    let words: Vec<_> = std::env::args_os().skip(1).collect();
+    let version = |word: &std::ffi::OsString| word == "--version" || word == "-V";
+    words.len() == 2 && words.iter().any(version) && words.iter().any(|word| word == "--json")
 }

@@ -254,7 +254,7 @@ pub fn markdown_table() -> String {
 }
 
 /// Aliases of keys, for files written for other tools.
-const ALIASES: &[(&str, &str)] = &[
+pub const ALIASES: &[(&str, &str)] = &[
     ("max_ralph_iters", "max_iterations"),
     ("sandbox.mode", "sandbox"),
     ("agent_idle_activity_evidence_ttl_seconds", "watchdog.evidence_ttl"),

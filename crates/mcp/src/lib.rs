@@ -12,6 +12,7 @@
 //! run_client.rs  requests to the run                   artifact.rs  saved texts
 //! checks.rs      runs the user's checks                child.rs     child processes
 //! proxy/         the agent's other MCP servers         http/        the same server over HTTP
+//! operator.rs    the server for interactive sessions
 //! ```
 //!
 //! This crate never waits without a bound (`tests/audit.rs` enforces it), never judges whether an agent is stuck
@@ -24,6 +25,7 @@ mod child;
 pub mod http;
 pub mod limits;
 mod lines;
+pub mod operator;
 mod proxy;
 pub mod run_client;
 mod serve;

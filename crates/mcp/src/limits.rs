@@ -15,6 +15,8 @@ pub const WRITE_LIMIT: Duration = Duration::from_secs(10);
 pub const RUN_LIMIT: Duration = Duration::from_secs(5);
 /// How long one of our own tools may take, except for the checks.
 pub const TOOL_LIMIT: Duration = Duration::from_secs(15);
+/// How long a tool of an interactive session may take. Starting a run takes longest.
+pub const OPERATOR_LIMIT: Duration = Duration::from_secs(40);
 /// How long writing an artifact may take.
 pub const DISK_LIMIT: Duration = Duration::from_secs(10);
 /// How long the agent may take to send `initialize` after it started this server.

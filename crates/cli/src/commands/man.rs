@@ -2,12 +2,18 @@
 
 use crate::error::CliError;
 use clap::Command;
+use std::path::{Path, PathBuf};
 
-/// Print the manual page
+/// Print the manual page of dogwatch or of a command
 ///
 /// View it with `dogwatch man | man -l -`.
 #[derive(clap::Args)]
 pub struct Args {
+    /// Command to describe [default: dogwatch itself]
+    command: Option<String>,
+    /// Write the pages of dogwatch and of every command to this directory
+    #[arg(long, value_name = "DIR", conflicts_with = "command")]
+    dir: Option<PathBuf>,
     /// Print the reference of all commands as Markdown
     #[arg(long, hide = true)]
     markdown: bool,
@@ -18,11 +24,58 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.markdown {
         return super::print(reference(crate::command_line()).as_bytes());
     }
+    if let Some(dir) = &args.dir {
+        return write_all(dir);
+    }
+    let program = crate::command_line();
+    let command = match &args.command {
+        None => program,
+        Some(name) => match visible(&program).find(|command| command.get_name() == name) {
+            Some(command) => of_command(command),
+            None => {
+                return Err(CliError::with_help(
+                    format!("dogwatch has no command `{name}`"),
+                    "`dogwatch --help` lists the commands",
+                ));
+            }
+        },
+    };
+    super::print(&page(command)?)
+}
+
+fn page(command: Command) -> Result<Vec<u8>, CliError> {
     let mut page = Vec::new();
-    clap_mangen::Man::new(crate::command_line())
+    clap_mangen::Man::new(command)
         .render(&mut page)
         .map_err(|e| CliError::internal(format!("cannot generate the manual page: {e}")))?;
-    super::print(&page)
+    Ok(page)
+}
+
+fn visible(program: &Command) -> impl Iterator<Item = &Command> {
+    program.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
+}
+
+/// Returns a command under the name that its page has: `dogwatch-run`.
+fn of_command(command: &Command) -> Command {
+    let name = format!("dogwatch-{}", command.get_name());
+    let called = format!("dogwatch {}", command.get_name());
+    let command = command.clone().display_name(name).bin_name(called);
+    command.version(env!("CARGO_PKG_VERSION")).disable_version_flag(true)
+}
+
+/// Writes `dogwatch.1` and a page per command.
+fn write_all(dir: &Path) -> Result<u8, CliError> {
+    let cannot =
+        |path: &Path, e: std::io::Error| CliError::usage(format!("cannot write {}: {e}", path.display()));
+    std::fs::create_dir_all(dir).map_err(|e| cannot(dir, e))?;
+    let program = crate::command_line();
+    let commands: Vec<Command> = visible(&program).map(of_command).collect();
+    for command in std::iter::once(program).chain(commands) {
+        let name = command.get_display_name().unwrap_or_else(|| command.get_name());
+        let path = dir.join(format!("{name}.1"));
+        std::fs::write(&path, page(command)?).map_err(|e| cannot(&path, e))?;
+    }
+    Ok(0)
 }
 
 /// Returns the help of every visible command as one Markdown page.

@@ -1,4 +1,5 @@
 use crate::error::CliError;
+use crate::operator::Project;
 use dogwatch_host::driver::mcp_setup::{FILE_VAR, SessionFile};
 use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use std::ffi::OsString;
@@ -8,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::Arc;
 
 /// The environment variable that gives a command the URL of the server that runs beside it.
 const URL_VAR: &str = "DOGWATCH_MCP_URL";
@@ -22,9 +24,18 @@ const URL_VAR: &str = "DOGWATCH_MCP_URL";
 /// session. With --http the server listens on a loopback port, prints its URL, and answers requests that carry the
 /// session's token (`Authorization: Bearer $DOGWATCH_TOKEN`) until the session ends. With a command after `--` it
 /// replaces itself with that command and keeps serving in a second process.
+///
+/// With --project it serves an interactive session instead: tools that list the runs of this project, show their status
+/// and report what they did. `dogwatch plugin install` sets this up for Claude Code.
 #[derive(clap::Args)]
 #[command(after_help = "Set `mcp: false` in a loop file to turn it off. See docs/guide/mcp.md.")]
 pub struct Args {
+    /// Serve the runs of this project to an interactive session, on stdio
+    #[arg(long, conflicts_with_all = ["session", "http"])]
+    project: bool,
+    /// With --project: also let the session start, wake and message runs
+    #[arg(long, requires = "project")]
+    allow_steering: bool,
     /// Session file [default: the file that $DOGWATCH_MCP names]
     #[arg(long, value_name = "FILE")]
     session: Option<PathBuf>,
@@ -47,6 +58,11 @@ pub struct Args {
 
 /// Runs `dogwatch mcp` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
+    if args.project {
+        dogwatch_mcp::operator::serve_operator(Arc::new(Project::here(args.allow_steering)))
+            .map_err(|e| cannot_serve(&e))?;
+        return Ok(0);
+    }
     let named = args.session.clone().or_else(|| std::env::var_os(FILE_VAR).map(PathBuf::from));
     let Some(path) = named else {
         return Err(CliError::with_help(

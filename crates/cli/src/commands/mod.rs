@@ -18,11 +18,13 @@ mod mcp;
 mod merge;
 mod notify;
 mod pause;
+mod plugin;
 mod ps;
 mod replay;
 mod report;
 mod resume;
 mod run;
+mod schema;
 mod serve;
 mod status;
 mod stop;
@@ -31,6 +33,9 @@ mod top;
 mod tune;
 mod undo;
 mod wake;
+
+pub use report::page as report_page;
+pub use status::{headline, status as status_of, text as status_text};
 
 use crate::error::CliError;
 use clap::Subcommand;
@@ -62,11 +67,12 @@ pub enum Command {
     Serve(serve::Args),
     Top(top::Args),
     Mcp(mcp::Args),
+    Plugin(plugin::Args),
     Notify(notify::Args),
     Doctor(doctor::Args),
     Demo(demo::Args),
+    Schema(schema::Args),
     Completions(completions::Args),
-    #[command(hide = true)]
     Man(man::Args),
 }
 
@@ -99,9 +105,11 @@ impl Command {
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
             Command::Mcp(args) => mcp::run(&args),
+            Command::Plugin(args) => plugin::run(&args),
             Command::Notify(args) => notify::run(&args),
             Command::Doctor(args) => doctor::run(&args),
             Command::Demo(args) => demo::run(&args),
+            Command::Schema(args) => schema::run(&args),
             Command::Completions(args) => completions::run(&args),
             Command::Man(args) => man::run(&args),
         }
@@ -111,6 +119,11 @@ impl Command {
 /// Runs `dogwatch` without a command: lists the latest runs of this project.
 pub fn list_latest() -> Result<u8, CliError> {
     last::run()
+}
+
+/// Runs `dogwatch --version --json`.
+pub fn print_version() -> Result<u8, CliError> {
+    print_json(&crate::version::Version::this())
 }
 
 /// Prints to stdout. A closed pipe (`| head`) is not an error.

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", add = crate::completing::loops())]
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,

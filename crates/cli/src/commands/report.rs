@@ -40,6 +40,11 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(markdown::page(&report).as_bytes())
 }
 
+/// Returns the report of a run as Markdown.
+pub fn page(found: &FoundRun) -> Result<String, CliError> {
+    Ok(markdown::page(&Report::of(found)?))
+}
+
 /// A run's summary and where its record is.
 pub struct Report {
     pub found: FoundRun,

@@ -1,3 +1,4 @@
+use crate::detached;
 use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::log_dir::LogDir;
@@ -39,7 +40,7 @@ use std::path::PathBuf;
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
-    #[arg(default_value = ".")]
+    #[arg(default_value = ".", add = crate::completing::loops())]
     path: PathBuf,
     #[command(flatten)]
     settings: SettingFlags,
@@ -54,6 +55,9 @@ pub struct Args {
     /// Refuse to start if settings or checks changed since the last run
     #[arg(long)]
     strict: bool,
+    /// Run away from the terminal and session of the caller
+    #[arg(long, hide = true)]
+    in_own_session: bool,
     /// Values for the declared arguments: --name value, --name=value, or in order; `--` is needed only where a name
     /// is also an option of this command
     #[arg(last = true, value_name = "ARGS")]
@@ -70,6 +74,9 @@ Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.";
 
 /// Runs `dogwatch run` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
+    if args.in_own_session {
+        detached::leave_session()?;
+    }
     let file = LoopFile::find(&args.path)?;
     let loaded = file.load(&args.settings.flags(), &args.args, false)?;
     print_diagnostics(&loaded.warnings);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[command(override_usage = "dogwatch tell [OPTIONS] [RUN] TEXT")]
 pub struct Args {
     /// Run id, or the end of one [default: the live run of this project, or else the latest]
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = crate::completing::runs())]
     run: String,
     /// Message for the agent
     #[arg(value_name = "TEXT")]

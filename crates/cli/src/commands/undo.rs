@@ -24,7 +24,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Run id, or the end of one
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = crate::completing::runs())]
     run: String,
     /// First iteration to undo, or `undo-…`, the name that an earlier undo printed
     #[arg(value_name = "N", value_parser = parse_what, required_unless_present = "iteration")]

@@ -1,6 +1,6 @@
 //! Examines the process at the other end of a socket: its ancestors, and the nonces in their environments.
 
-use crate::process::keeper::stat_of;
+use crate::process::keeper::{ARGUMENT, stat_of};
 use crate::process::orphans::NONCE_VAR;
 use dogwatch_core::run::caller::Caller;
 use std::collections::BTreeSet;
@@ -45,6 +45,31 @@ pub fn examine(pid: i32, run: u32) -> Caller {
 pub fn inherited() -> Vec<String> {
     let own = i32::try_from(std::process::id()).unwrap_or(0);
     examine(own, 0).nonces
+}
+
+/// Returns whether this process belongs to a run: it or an ancestor carries a nonce, or an ancestor is a keeper. A process that
+/// cannot be examined counts as one that does.
+pub fn is_supervised() -> bool {
+    let mut at = i32::try_from(std::process::id()).unwrap_or(0);
+    for _ in 0..MAX_ANCESTORS {
+        let Some(stat) = stat_of(at) else { return true };
+        if !nonces_of(at).is_empty() || is_keeper(at) {
+            return true;
+        }
+        if stat.parent <= 1 {
+            return false;
+        }
+        at = stat.parent;
+    }
+    true
+}
+
+fn is_keeper(pid: i32) -> bool {
+    let mut line = Vec::new();
+    if let Ok(file) = File::open(format!("/proc/{pid}/cmdline")) {
+        let _ = file.take(MAX_ENVIRONMENT).read_to_end(&mut line);
+    }
+    line.split(|b| *b == 0).nth(1) == Some(ARGUMENT.as_bytes())
 }
 
 /// Returns the nonces in the environment of a process, or none if it cannot be read.

@@ -1,8 +1,9 @@
 //! `init --from`: reads the files of another tool and writes a loop file or a graph file. Nothing is written unless the
 //! result is valid.
 
-use super::{Agent, refuse, write_new};
+use super::{Agent, refuse, with_modeline, write_new};
 use crate::error::CliError;
+use crate::schema::File;
 use crate::screen::words;
 use dogwatch_config::diagnostic::{Diagnostic, Severity, Source};
 use dogwatch_config::import::{FileText, Import, Imported, SourceDir, Tool, Unreadable, import};
@@ -34,7 +35,11 @@ pub fn run(source: &Path, dir: &Path, agent: Agent) -> Result<u8, CliError> {
     }
     let name = path.display().to_string();
     validate(&imported, &name)?;
-    write_new(&path, &imported.text).map_err(|e| refuse(&path, &e))?;
+    if path.exists() {
+        return Err(refuse(&path, &ErrorKind::AlreadyExists.into()));
+    }
+    let kind = if Format::of(imported.file_name).is_some() { File::Graph } else { File::Loop };
+    write_new(&path, &with_modeline(&imported.text, dir, kind)).map_err(|e| refuse(&path, &e))?;
     super::super::print(said(&imported, tool, dir, &path).as_bytes())
 }
 

@@ -2,6 +2,7 @@ mod from;
 
 use crate::error::CliError;
 use crate::loading::{LOOP_FILE, program_exists};
+use crate::schema::File;
 use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -95,7 +96,11 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return from::run(source, &args.dir, agent);
     }
     let path = args.dir.join(LOOP_FILE);
-    write_new(&path, &contents(agent)).map_err(|e| refuse(&path, &e))?;
+    if path.exists() {
+        return Err(refuse(&path, &ErrorKind::AlreadyExists.into()));
+    }
+    write_new(&path, &with_modeline(&contents(agent), &args.dir, File::Loop))
+        .map_err(|e| refuse(&path, &e))?;
     super::print(said(args, agent, &found, &path).as_bytes())
 }
 
@@ -105,6 +110,15 @@ fn is_here(agent: Agent) -> bool {
 
 fn contents(agent: Agent) -> String {
     TEMPLATE.replace("AGENT_REMARK", agent.remark()).replace("AGENT_COMMAND", agent.command())
+}
+
+/// Adds the comment that tells an editor where the schema is: the first line of the settings.
+fn with_modeline(text: &str, dir: &Path, file: File) -> String {
+    let Some(line) = super::schema::modeline(dir, file) else { return text.to_owned() };
+    match text.strip_prefix("---\n") {
+        Some(rest) => format!("---\n{line}{rest}"),
+        None => format!("{line}{text}"),
+    }
 }
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {

@@ -1,0 +1,302 @@
+//! JSON schemas of loop files, graph files and `dogwatch.toml`, generated from the table of keys.
+//!
+//! A schema helps an editor to complete and check; `dogwatch check` decides. Where they cannot agree exactly (the words
+//! of a command line, for example), the schema accepts more.
+
+use dogwatch_config::keys::{ALIASES, KEYS, Key, Kind};
+use dogwatch_config::limits::{MAX_AGENTS, MAX_CHECKS, MAX_COMMANDS, MAX_MCP_SERVERS, MAX_NODES, MAX_PINS};
+use dogwatch_core::record::notification::NotificationKind;
+use dogwatch_core::settings::{Profile, ReaderName, Strategy};
+use serde_json::{Map, Value, json};
+
+const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
+/// A number of seconds as text, or numbers with units.
+const DURATION: &str = r"^\s*([0-9]+(\.[0-9]+)?|([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+)\s*$";
+/// The name of a command or an argument.
+const NAME: &str = "^[A-Za-z0-9_-]+$";
+
+/// A kind of file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum File {
+    /// The frontmatter of RALPH.md
+    Loop,
+    /// graph.yaml, graph.toml and graph.json
+    Graph,
+    /// dogwatch.toml
+    Settings,
+}
+
+impl File {
+    /// All kinds.
+    pub const ALL: [File; 3] = [File::Loop, File::Graph, File::Settings];
+
+    /// Returns the name of the schema's file.
+    pub fn file_name(self) -> &'static str {
+        match self {
+            File::Loop => "loop.json",
+            File::Graph => "graph.json",
+            File::Settings => "settings.json",
+        }
+    }
+
+    /// Returns the schema.
+    pub fn schema(self) -> Value {
+        let title = match self {
+            File::Loop => "Frontmatter of a RALPH.md of dogwatch",
+            File::Graph => "Graph file of dogwatch",
+            File::Settings => "dogwatch.toml",
+        };
+        let mut schema = match self {
+            // Unknown keys may belong to other tools, as in `check`.
+            File::Loop => settings(true),
+            File::Settings => settings(false),
+            File::Graph => graph(),
+        };
+        let about = json!({"$schema": DIALECT, "title": title});
+        let fields = schema.as_object_mut().expect("a schema is an object");
+        let rest = std::mem::take(fields);
+        fields.extend(about.as_object().cloned().unwrap_or_default());
+        fields.extend(rest);
+        schema
+    }
+}
+
+/// Returns the schema of all settings. Blocks never have unknown keys.
+fn settings(others: bool) -> Value {
+    let mut root = block();
+    for key in KEYS {
+        insert(&mut root, key.path, described(key));
+    }
+    for (alias, path) in ALIASES {
+        let key = KEYS.iter().find(|key| key.path == *path).expect("an alias belongs to a key");
+        let same = json!({"description": format!("The same as `{path}`."), "anyOf": [of_kind(key.kind)]});
+        insert(&mut root, alias, same);
+    }
+    if others {
+        root["additionalProperties"] = json!(true);
+    }
+    // `general` belongs to another tool, which keeps more keys there.
+    root["properties"]["general"]["additionalProperties"] = json!(true);
+    strip(&mut root);
+    root["properties"]["idle"] =
+        or(root["properties"]["idle"].clone(), &[json!({"enum": [false, "off", null, ""]})]);
+    root
+}
+
+/// Removes the marks of [`insert`].
+fn strip(schema: &mut Value) {
+    if let Some(fields) = schema.as_object_mut() {
+        fields.remove("x-block");
+        fields.values_mut().for_each(strip);
+    } else if let Some(items) = schema.as_array_mut() {
+        items.iter_mut().for_each(strip);
+    }
+}
+
+fn block() -> Value {
+    json!({"type": "object", "properties": {}, "additionalProperties": false})
+}
+
+/// Puts the schema of a key into its block. A key that is also a block, such as `sandbox`, accepts both.
+fn insert(root: &mut Value, path: &str, schema: Value) {
+    let Some((name, rest)) = path.split_once('.') else {
+        root["properties"][path] = schema;
+        return;
+    };
+    let place = &mut root["properties"][name];
+    if place.is_null() {
+        *place = block();
+    } else if place.get("properties").is_none() && place.get("x-block").is_none() {
+        let word = place.take();
+        let mut both = block();
+        both["x-block"] = json!(true);
+        *place = json!({"x-block": true, "description": word["description"], "anyOf": [word, both]});
+    }
+    let inner = if place.get("x-block").is_some() { &mut place["anyOf"][1] } else { place };
+    insert(inner, rest, schema);
+}
+
+fn described(key: &Key) -> Value {
+    let mut schema = of_kind(key.kind);
+    let Some(fields) = schema.as_object_mut() else { return schema };
+    fields
+        .insert("description".to_owned(), json!(format!("{}. Default: {}.", capital(key.doc), key.default)));
+    schema
+}
+
+fn capital(text: &str) -> String {
+    let mut chars = text.chars();
+    chars.next().map_or_else(String::new, |first| first.to_uppercase().chain(chars).collect())
+}
+
+/// Returns a schema that also accepts others.
+fn or(schema: Value, others: &[Value]) -> Value {
+    let all: Vec<Value> = std::iter::once(schema).chain(others.iter().cloned()).collect();
+    json!({"anyOf": all})
+}
+
+fn off() -> Value {
+    json!({"enum": ["off", false]})
+}
+
+fn text() -> Value {
+    json!({"type": "string", "minLength": 1})
+}
+
+/// Returns a list, or a single item.
+fn list(item: Value, max: usize) -> Value {
+    or(json!({"type": "array", "items": item, "maxItems": max}), &[item])
+}
+
+fn duration(zero: bool) -> Value {
+    let number = if zero {
+        json!({"type": "number", "minimum": 0})
+    } else {
+        json!({"type": "number", "exclusiveMinimum": 0})
+    };
+    or(number, &[json!({"type": "string", "pattern": DURATION})])
+}
+
+fn count() -> Value {
+    json!({"type": "integer", "minimum": 1})
+}
+
+fn flag() -> Value {
+    or(json!({"type": "boolean"}), &[json!({"enum": ["yes", "no", "on", "off"]})])
+}
+
+fn url() -> Value {
+    json!({"type": "string", "pattern": "^[hH][tT][tT][pP][sS]?://"})
+}
+
+/// Returns the schema of a kind of value.
+fn of_kind(kind: Kind) -> Value {
+    match kind {
+        Kind::CommandLine | Kind::Text => text(),
+        Kind::Reader => json!({"enum": ReaderName::ALL.map(ReaderName::as_str)}),
+        Kind::Profile => json!({"enum": Profile::ALL.map(Profile::as_str)}),
+        Kind::Strategy => json!({"enum": Strategy::ALL.map(Strategy::as_str)}),
+        Kind::OneOf(words) => json!({"enum": words}),
+        Kind::Commands => json!({"type": "array", "maxItems": MAX_COMMANDS, "items": {
+            "type": "object",
+            "required": ["name", "run"],
+            "properties": {
+                "name": {"type": "string", "pattern": NAME},
+                "run": text(),
+                "timeout": or(duration(false), &[json!({"type": "null"})]),
+                "shell": or(flag(), &[json!({"type": "null"})]),
+            },
+        }}),
+        Kind::Names => {
+            json!({"type": "array", "items": {"type": "string", "pattern": NAME}, "uniqueItems": true})
+        }
+        Kind::Flag => flag(),
+        Kind::Texts => list(text(), dogwatch_config::limits::MAX_TEXTS),
+        Kind::Ports => list(
+            json!({"type": "integer", "minimum": 0, "maximum": u16::MAX}),
+            dogwatch_config::limits::MAX_TEXTS,
+        ),
+        Kind::Checks => {
+            let list = json!({"type": "array", "items": text(), "minItems": 1, "maxItems": MAX_CHECKS});
+            or(list, &[text(), off()])
+        }
+        Kind::Globs => list(text(), MAX_PINS),
+        Kind::Agents => {
+            let agent = json!({
+                "type": "object",
+                "required": ["agent"],
+                "properties": {"agent": text(), "reader": of_kind(Kind::Reader)},
+                "additionalProperties": false,
+            });
+            list(or(agent, &[text()]), MAX_AGENTS)
+        }
+        Kind::Duration => duration(true),
+        Kind::Span => duration(false),
+        Kind::Limit => or(duration(false), &[off()]),
+        Kind::Ttl => or(duration(true), &[json!({"const": "auto"})]),
+        Kind::Count => count(),
+        Kind::CountLimit => or(count(), &[off()]),
+        Kind::UpTo(max) => json!({"type": "integer", "minimum": 0, "maximum": max}),
+        Kind::Factor => json!({"type": "number", "minimum": 1}),
+        Kind::Amount => or(json!({"type": "number", "minimum": 0}), &[off()]),
+        Kind::Share => {
+            let number = json!({"type": "number", "exclusiveMinimum": 0, "maximum": 100});
+            or(number, &[json!({"type": "string", "pattern": "^\\s*[0-9]+(\\.[0-9]+)?\\s*%$"}), off()])
+        }
+        Kind::StopAfter => or(count(), &[json!({"type": "object", "additionalProperties": count()}), off()]),
+        Kind::NotifyOn => {
+            let words = NotificationKind::SELECTABLE.map(NotificationKind::as_str);
+            list(json!({"enum": words}), words.len().pow(2))
+        }
+        Kind::Webhook | Kind::Topic => url(),
+        Kind::BotToken => json!({"type": "string", "pattern": "^[0-9]+:[A-Za-z0-9_-]{20,}$"}),
+        Kind::Chat => or(
+            json!({"type": "integer"}),
+            &[json!({"type": "string", "pattern": "^(-?[0-9]+|@[A-Za-z0-9_]+)$"})],
+        ),
+        Kind::Mcp => or(flag(), &[mcp()]),
+    }
+}
+
+fn mcp() -> Value {
+    let server = json!({
+        "type": "object",
+        "properties": {
+            "command": or(text(), &[json!({"type": "array", "items": {"type": "string"}, "minItems": 1})]),
+            "url": text(),
+            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "timeout": duration(false),
+            "tools": {"type": "object", "additionalProperties": {
+                "type": "object", "properties": {"timeout": duration(false)}, "additionalProperties": false,
+            }},
+            "restart_after": count(),
+            "insecure": {"type": "boolean"},
+        },
+        "oneOf": [{"required": ["command"]}, {"required": ["url"]}],
+        "additionalProperties": false,
+    });
+    json!({
+        "type": "object",
+        "properties": {"servers": {
+            "type": "object",
+            "maxProperties": MAX_MCP_SERVERS,
+            "propertyNames": {"pattern": NAME},
+            "additionalProperties": server,
+        }},
+        "additionalProperties": false,
+    })
+}
+
+/// Returns the schema of a graph: settings and nodes, or a list of nodes alone.
+fn graph() -> Value {
+    let all = settings(true);
+    let own = all["properties"].clone();
+    let id = json!({"type": ["string", "integer"], "minLength": 1});
+    let mut node = Map::new();
+    node.extend(own.as_object().cloned().unwrap_or_default());
+    // These belong to the whole run.
+    for key in ["args", "max_parallel", "notify"] {
+        node.remove(key);
+    }
+    node.extend([
+        ("id".to_owned(), id.clone()),
+        ("name".to_owned(), id.clone()),
+        ("prompt".to_owned(), text()),
+        ("prompt_file".to_owned(), text()),
+        ("deliverable".to_owned(), text()),
+        ("depends_on".to_owned(), or(list(id, MAX_NODES), &[json!({"type": "null"})])),
+        ("touches".to_owned(), list(text(), dogwatch_config::limits::MAX_TEXTS)),
+        ("parallel_safe".to_owned(), flag()),
+    ]);
+    let prompt = ["prompt", "prompt_file", "deliverable"].map(|field| json!({"required": [field]}));
+    let node = json!({"type": "object", "properties": node, "anyOf": prompt});
+    let nodes = json!({"type": "array", "minItems": 1, "maxItems": MAX_NODES, "items": {
+        "allOf": [{"$ref": "#/$defs/node"}, {"anyOf": [{"required": ["id"]}, {"required": ["name"]}]}],
+    }});
+    let mut top = all;
+    let by_id =
+        json!({"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/node"}});
+    top["properties"]["nodes"] = or(nodes.clone(), &[by_id]);
+    top["required"] = json!(["nodes"]);
+    json!({"$defs": {"node": node}, "anyOf": [top, nodes]})
+}
