@@ -7,7 +7,7 @@
 use crate::json::{Json, Raw};
 use crate::limits;
 use crate::lines::Line;
-use crate::reader::{MAX_ERROR, MAX_NAME};
+use crate::reader::{MAX_ERROR, MAX_NAME, identified};
 use crate::tools::{Args, ended, started};
 use dogwatch_core::record::windows::{Percent, Window, WindowName};
 use dogwatch_core::settings::ReaderName;
@@ -34,6 +34,8 @@ struct Event<'a> {
     kind: Raw<'a>,
     subtype: Raw<'a>,
     session: Raw<'a>,
+    version: Raw<'a>,
+    model: Raw<'a>,
     /// The call and the subagent that the line comes from.
     parent: Option<Raw<'a>>,
     agent: Raw<'a>,
@@ -173,6 +175,7 @@ impl Claude {
         if !id.is_empty() && id != self.session {
             self.session.clone_from(&id);
             signs.push(Sign::SessionId { id });
+            signs.extend(identified(event.version, event.model));
         }
     }
 
@@ -238,6 +241,8 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>, signs: &mut
         b"type" => event.kind = json.text().unwrap_or_default(),
         b"subtype" => event.subtype = json.text().unwrap_or_default(),
         b"session_id" => event.session = json.text().unwrap_or_default(),
+        b"claude_code_version" => event.version = json.text().unwrap_or_default(),
+        b"model" => event.model = json.text().unwrap_or_default(),
         b"parent_tool_use_id" => event.parent = (!json.is_null()).then(|| json.text().unwrap_or_default()),
         b"agent_id" => event.agent = json.text().unwrap_or_default(),
         b"message" if json.kind() == Some(b'"') => event.message = json.text().unwrap_or_default(),

@@ -7,7 +7,7 @@ use crate::codex::MAX_RAW;
 use crate::json::{Json, Raw, unescape};
 use crate::limits::{refusal, status_in};
 use crate::lines::Line;
-use crate::reader::{MAX_ERROR, MAX_NAME};
+use crate::reader::{MAX_ERROR, MAX_NAME, identified};
 use crate::tail_buffer::TailBuffer;
 use crate::tools::{Args, delegates, ended, started};
 use dogwatch_core::settings::ReaderName;
@@ -41,6 +41,7 @@ struct Event<'a> {
     status: Raw<'a>,
     message: Raw<'a>,
     session: Raw<'a>,
+    model: Raw<'a>,
     args: Args,
     output: &'a [u8],
     tokens: Option<u64>,
@@ -62,6 +63,7 @@ impl Gemini {
             b"result" => self.result(&event, signs),
             b"init" if !event.session.0.is_empty() => {
                 signs.push(Sign::SessionId { id: event.session.decode_head(MAX_NAME) });
+                signs.extend(identified(Raw::default(), event.model));
             }
             b"init" | b"message" => signs.push(Sign::Keepalive),
             _ => signs.push(Sign::Unknown),
@@ -134,6 +136,7 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
         b"status" => event.status = json.text().unwrap_or_default(),
         b"message" => event.message = json.text().unwrap_or_default(),
         b"session_id" => event.session = json.text().unwrap_or_default(),
+        b"model" => event.model = json.text().unwrap_or_default(),
         b"parameters" => event.args = Args::of(json),
         b"output" => event.output = json.span(),
         b"error" => {

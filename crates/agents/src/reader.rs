@@ -4,6 +4,7 @@ use crate::claude::Claude;
 use crate::codex::Codex;
 use crate::drift::Drift;
 use crate::gemini::Gemini;
+use crate::json::Raw;
 use crate::limits;
 use crate::lines::Line;
 use crate::novelty::Novelty;
@@ -171,6 +172,13 @@ pub(crate) fn is_blank(line: &[u8]) -> bool {
     line.iter().all(u8::is_ascii_whitespace)
 }
 
+/// Returns the sign of an agent that reports its version or its model.
+pub(crate) fn identified(version: Raw<'_>, model: Raw<'_>) -> Option<Sign> {
+    let text = |raw: Raw<'_>| Some(raw.decode_head(MAX_NAME)).filter(|text| !text.is_empty());
+    let (version, model) = (text(version), text(model));
+    (version.is_some() || model.is_some()).then_some(Sign::Agent { version, model })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -184,6 +192,7 @@ mod tests {
         signs.into_iter().find_map(|sign| match sign {
             Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd }),
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Message
             | Sign::Text
             | Sign::ToolStarted(_)

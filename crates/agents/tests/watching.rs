@@ -244,6 +244,22 @@ fn the_session_id_is_reported_once() {
 }
 
 #[test]
+fn the_version_and_the_model_are_reported_once_where_the_stream_has_them() {
+    for (name, version, model) in [
+        (ReaderName::Claude, true, true),
+        (ReaderName::Codex, false, false),
+        (ReaderName::Opencode, false, false),
+        (ReaderName::Gemini, false, true),
+    ] {
+        let signs = replayed(name, "subagent");
+        let totals = totals(&signs);
+        assert_eq!((totals.agent_version.is_some(), totals.model.is_some()), (version, model), "{name}");
+        let found = signs.iter().filter(|s| matches!(s, Sign::Agent { .. })).count();
+        assert_eq!(found, usize::from(version || model), "{name}");
+    }
+}
+
+#[test]
 fn retries_are_reported_with_their_details_and_are_neither_progress_nor_errors() {
     let retries = |name, capture| -> Vec<Sign> {
         let signs = replayed(name, capture);

@@ -419,5 +419,7 @@ fn session_end() -> SessionEnded {
         cut_bytes: 0,
         leftovers: 0,
         session: None,
+        agent_version: None,
+        model: None,
     }
 }

@@ -130,6 +130,7 @@ impl Tasks {
             .filter_map(|sign| match sign {
                 Sign::ToolEnded { id, .. } => Some(id.clone()),
                 Sign::SessionId { .. }
+                | Sign::Agent { .. }
                 | Sign::Message
                 | Sign::Text
                 | Sign::ToolStarted(_)

@@ -1,7 +1,7 @@
 //! Claude Code: `projects/<project>/<session>.jsonl`. The records of the conversation have the same shape as the
 //! stream's `user` and `assistant` lines, so the stream's reader parses them.
 
-use super::{Record, failed, unknown};
+use super::{About, Record, failed, unknown};
 use crate::json::{Json, Raw};
 use crate::limits::status_in;
 use crate::lines::Line;
@@ -24,6 +24,8 @@ pub struct Claude {
     sidechain: Option<bool>,
     open: Vec<Call>,
     last: Last,
+    /// What the records say about the session.
+    pub about: About,
 }
 
 /// A call in flight.
@@ -54,6 +56,7 @@ impl Default for Claude {
             sidechain: None,
             open: Vec::new(),
             last: Last::default(),
+            about: About::default(),
         }
     }
 }
@@ -65,6 +68,9 @@ struct Row<'a> {
     subtype: Raw<'a>,
     at: Option<Wall>,
     session: Raw<'a>,
+    dir: Raw<'a>,
+    version: Raw<'a>,
+    model: Raw<'a>,
     sidechain: bool,
     /// The CLI wrote the record, not the user: a reminder, or the summary after a compaction.
     meta: bool,
@@ -85,6 +91,7 @@ impl Claude {
         if !Json::object(line, |key, json| field(&mut row, key, json)) {
             return (None, Record::Unknown("not JSON".to_owned()));
         }
+        self.about.take(row.session, row.dir, row.version, row.model);
         let record = match row.kind.0 {
             b"user" | b"assistant" if row.sidechain != *self.sidechain.get_or_insert(row.sidechain) => {
                 self.subagent(&row, line, signs)
@@ -134,7 +141,8 @@ impl Claude {
             return Record::Nothing;
         }
         let sidechain = self.sidechain;
-        *self = Claude { sidechain, last: Last::Prompt, ..Claude::default() };
+        let about = std::mem::take(&mut self.about);
+        *self = Claude { sidechain, last: Last::Prompt, about, ..Claude::default() };
         Record::Prompt
     }
 
@@ -169,6 +177,7 @@ impl Claude {
                     }
                 }
                 Sign::SessionId { .. }
+                | Sign::Agent { .. }
                 | Sign::Message
                 | Sign::Text
                 | Sign::ToolStarted(_)
@@ -222,6 +231,8 @@ fn field<'a>(row: &mut Row<'a>, key: &[u8], json: &mut Json<'a>) {
         b"subtype" => row.subtype = json.text().unwrap_or_default(),
         b"timestamp" => row.at = json.text().and_then(|text| Wall::from_rfc3339(&text.decode())),
         b"sessionId" => row.session = json.text().unwrap_or_default(),
+        b"cwd" => row.dir = json.text().unwrap_or_default(),
+        b"version" => row.version = json.text().unwrap_or_default(),
         b"isSidechain" => row.sidechain = json.is_true(),
         b"isMeta" | b"isCompactSummary" => row.meta |= json.is_true(),
         b"isApiErrorMessage" => row.api_error = json.is_true(),
@@ -235,6 +246,8 @@ fn field<'a>(row: &mut Row<'a>, key: &[u8], json: &mut Json<'a>) {
             b"content" if json.kind() == Some(b'"') => row.text = json.text(),
             b"content" => json.items(|json| block(row, json)),
             b"stop_reason" => row.stop = json.text().unwrap_or_default(),
+            // The CLI's own messages have no model.
+            b"model" => row.model = json.text().filter(|model| model.0 != b"<synthetic>").unwrap_or_default(),
             _ => {}
         }),
         _ => {}

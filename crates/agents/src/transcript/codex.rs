@@ -1,7 +1,7 @@
 //! Codex: `sessions/<year>/<month>/<day>/rollout-<time>-<thread>.jsonl`. Each record has a `type` and a `payload`. The
 //! model's messages and calls are `response_item`s; turns begin and end with `event_msg`s.
 
-use super::{Record, failed, unknown};
+use super::{About, Record, failed, unknown};
 use crate::json::{Json, Raw};
 use crate::limits::status_in;
 use crate::reader::{MAX_ERROR, MAX_NAME};
@@ -38,6 +38,8 @@ pub struct Codex {
     unnamed: u64,
     /// The last item is a message of the agent.
     answered: bool,
+    /// What the records say about the session.
+    pub about: About,
 }
 
 /// A call in flight that the stream does not report: an update of the plan, or a poll of a running command.
@@ -69,6 +71,9 @@ struct Row<'a> {
     at: Option<Wall>,
     payload: Raw<'a>,
     role: Raw<'a>,
+    dir: Raw<'a>,
+    version: Raw<'a>,
+    model: Raw<'a>,
     id: Raw<'a>,
     call: Raw<'a>,
     name: Raw<'a>,
@@ -92,9 +97,15 @@ impl Codex {
         let record = match row.kind.0 {
             b"response_item" => self.item(&row, signs),
             b"event_msg" => self.event(&row, signs),
-            b"session_meta" | b"turn_context" | b"compacted" | b"world_state" | b"token_usage_record" => {
+            b"session_meta" => {
+                self.about.take(row.id, row.dir, row.version, row.model);
                 Record::Nothing
             }
+            b"turn_context" => {
+                self.about.take(Raw::default(), row.dir, Raw::default(), row.model);
+                Record::Nothing
+            }
+            b"compacted" | b"world_state" | b"token_usage_record" => Record::Nothing,
             kind => unknown(kind),
         };
         (row.at, record)
@@ -349,6 +360,9 @@ fn payload<'a>(row: &mut Row<'a>, key: &[u8], json: &mut Json<'a>) {
         b"type" => &mut row.payload,
         b"role" => &mut row.role,
         b"id" => &mut row.id,
+        b"cwd" => &mut row.dir,
+        b"cli_version" => &mut row.version,
+        b"model" => &mut row.model,
         b"call_id" => &mut row.call,
         b"name" => &mut row.name,
         b"namespace" => &mut row.namespace,

@@ -6,8 +6,11 @@
 
 mod claude;
 mod codex;
+mod turns;
 
-use crate::json::Json;
+pub use turns::{Transcribed, Turns};
+
+use crate::json::{Json, Raw};
 use claude::Claude;
 use codex::Codex;
 use dogwatch_core::settings::ReaderName;
@@ -75,6 +78,38 @@ pub enum Record {
     Unknown(String),
 }
 
+/// What a transcript says about its session.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct About {
+    /// The id of the session.
+    pub session: Option<String>,
+    /// The directory in which the agent worked last.
+    pub dir: Option<String>,
+    /// The version of the agent's CLI.
+    pub version: Option<String>,
+    /// The model that the agent used last.
+    pub model: Option<String>,
+}
+
+impl About {
+    /// Takes the fields that a record has.
+    fn take(&mut self, session: Raw<'_>, dir: Raw<'_>, version: Raw<'_>, model: Raw<'_>) {
+        for (field, raw) in [
+            (&mut self.session, session),
+            (&mut self.dir, dir),
+            (&mut self.version, version),
+            (&mut self.model, model),
+        ] {
+            if !raw.0.is_empty() && field.as_ref().is_none_or(|known| known.as_bytes() != raw.0) {
+                *field = Some(raw.decode_head(MAX_ABOUT));
+            }
+        }
+    }
+}
+
+/// The longest text that a transcript says about its session, in bytes.
+const MAX_ABOUT: usize = 4096;
+
 /// Reads one transcript.
 #[derive(Debug)]
 pub struct Transcript {
@@ -102,6 +137,14 @@ impl Transcript {
         match &mut self.kind {
             Kind::Claude(reader) => reader.read(line, signs),
             Kind::Codex(reader) => reader.read(line, signs),
+        }
+    }
+
+    /// Returns what the records so far say about the session.
+    pub fn about(&self) -> &About {
+        match &self.kind {
+            Kind::Claude(reader) => &reader.about,
+            Kind::Codex(reader) => &reader.about,
         }
     }
 

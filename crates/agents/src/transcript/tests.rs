@@ -28,6 +28,7 @@ fn words(format: Format, records: &[Value]) -> Vec<String> {
         Sign::SubagentProgress { id } => format!("work {id}"),
         Sign::SubagentEnded { id } => format!("over {id}"),
         other @ (Sign::SessionId { .. }
+        | Sign::Agent { .. }
         | Sign::Retrying { .. }
         | Sign::Error { .. }
         | Sign::Limit(_)
@@ -344,6 +345,7 @@ fn codex_results_are_compared_without_their_times() {
     let result = |text: &str| match &read(Format::Codex, &[output("c", json!(text))])[0].1[0] {
         Sign::ToolEnded { ok, result, .. } => (*ok, *result),
         other @ (Sign::SessionId { .. }
+        | Sign::Agent { .. }
         | Sign::Message
         | Sign::Text
         | Sign::ToolStarted(_)
@@ -375,4 +377,24 @@ fn codex_results_are_compared_without_their_times() {
         json!({"output": "no", "metadata": {"exit_code": 0, "duration_seconds": time}}).to_string()
     };
     assert_eq!(result(&json(0.1)), result(&json(3.5)));
+}
+
+#[test]
+fn a_transcript_says_where_and_with_which_model_the_agent_worked() {
+    let about = |format, records: &[Value]| {
+        let mut transcript = Transcript::new(format);
+        for record in records {
+            transcript.read(record.to_string().as_bytes(), &mut Vec::new());
+        }
+        let About { session, dir, version, model } = transcript.about().clone();
+        [session, dir, version, model].map(Option::unwrap_or_default)
+    };
+    let said = |model: &str, cwd: &str| json!({"type": "assistant", "sessionId": "s", "cwd": cwd, "version": "2.1", "message": {"model": model}});
+    let asked = json!({"type": "user", "sessionId": "s", "cwd": "/b", "message": {"content": "go on"}});
+    let records = [said("claude-1", "/a"), asked, said("<synthetic>", "/b")];
+    assert_eq!(about(Format::Claude, &records), ["s", "/b", "2.1", "claude-1"]);
+    let meta = json!({"type": "session_meta", "payload": {"id": "t", "cwd": "/a", "cli_version": "0.166.0"}});
+    let context = json!({"type": "turn_context", "payload": {"cwd": "/b", "model": "gpt-5"}});
+    assert_eq!(about(Format::Codex, &[meta, context]), ["t", "/b", "0.166.0", "gpt-5"]);
+    assert_eq!(about(Format::Codex, &[]), ["", "", "", ""]);
 }

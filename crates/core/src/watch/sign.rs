@@ -27,6 +27,13 @@ pub enum Sign {
         /// The id under which the session can be resumed.
         id: String,
     },
+    /// The agent reported its version or its model.
+    Agent {
+        /// The version of the agent's CLI, if it is reported.
+        version: Option<String>,
+        /// The model that the agent uses, if it is reported.
+        model: Option<String>,
+    },
     /// A new message of the agent.
     Message,
     /// New text that is not a separate message: the next piece of one, or the agent's thinking.
@@ -141,6 +148,7 @@ impl Sign {
             Sign::Repeated => Fact::Repeated,
             Sign::NeedsHuman { text } => Fact::NeedsHuman { what: one_line(&text, MAX_ASKED) },
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Message
             | Sign::Text
             | Sign::SubagentProgress { .. }
@@ -165,6 +173,7 @@ impl Sign {
                 Some(HealthIssue::Retrying { status: *status, delay: *delay })
             }
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Message
             | Sign::Text
             | Sign::ToolStarted(_)
@@ -196,6 +205,7 @@ impl Sign {
             }
             Sign::ToolStarted(_) | Sign::ToolEnded { .. } => None,
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Retrying { .. }
             | Sign::Error { .. }
             | Sign::Limit(_)
@@ -256,6 +266,10 @@ pub struct Totals {
     pub drifted: bool,
     /// The id of the agent's own session.
     pub session_id: Option<String>,
+    /// The version of the agent's CLI, if it reports it.
+    pub agent_version: Option<String>,
+    /// The agent's model, if it reports it.
+    pub model: Option<String>,
     /// The number of tokens used, if the agent reports it.
     pub tokens: Option<u64>,
     /// The cost in US dollars, if the agent reports it.
@@ -283,6 +297,10 @@ impl Totals {
     pub fn add(&mut self, sign: &Sign) {
         match sign {
             Sign::SessionId { id } => self.session_id = Some(id.clone()),
+            Sign::Agent { version, model } => {
+                self.agent_version = version.clone().or(self.agent_version.take());
+                self.model = model.clone().or(self.model.take());
+            }
             Sign::Message => self.messages += 1,
             Sign::ToolStarted(_) => self.tools += 1,
             Sign::SubagentStarted { .. } => self.subagents += 1,
@@ -362,6 +380,7 @@ mod tests {
             Sign::Drift,
             Sign::Retrying { status: Some(529), delay: None },
             Sign::SessionId { id: "x".into() },
+            Sign::Agent { version: None, model: Some("m".into()) },
             Sign::BackgroundWork { open: 1 },
             Sign::Usage { tokens: Some(1), cost_usd: None },
             limit(),

@@ -612,6 +612,8 @@ impl Exec {
             cut_bytes: 0,
             leftovers: self.leftovers,
             session: totals.session_id.clone(),
+            agent_version: totals.agent_version.clone(),
+            model: totals.model.clone(),
         }));
     }
 

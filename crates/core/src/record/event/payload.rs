@@ -161,6 +161,12 @@ pub struct SessionEnded {
     /// The id under which the agent's own session can be resumed, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session: Option<String>,
+    /// The version of the agent's CLI. Absent if the agent does not report it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub agent_version: Option<String>,
+    /// The model that the agent used. Absent if the agent does not report it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub model: Option<String>,
 }
 
 /// The fields that all endings of an iteration share.

@@ -80,6 +80,8 @@ impl Node {
             cut_bytes: report.cut_bytes,
             leftovers: report.leftovers,
             session: report.totals.session_id.clone(),
+            agent_version: report.totals.agent_version.clone(),
+            model: report.totals.model.clone(),
         }));
         if let Some(m) = report.marker {
             let (node, iteration) = (cx.name(self.ix), self.iteration);

@@ -30,6 +30,7 @@ impl Heartbeats {
                 }
             }
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Message
             | Sign::Text
             | Sign::ToolStarted(_)
@@ -60,6 +61,7 @@ impl Sign {
             Sign::ToolStarted(tool) => tool.heartbeat,
             Sign::ToolEnded { heartbeat, .. } => *heartbeat,
             Sign::SessionId { .. }
+            | Sign::Agent { .. }
             | Sign::Message
             | Sign::Text
             | Sign::SubagentStarted { .. }
