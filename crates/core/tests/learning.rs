@@ -302,9 +302,15 @@ fn a_wait_ends_at_the_predicted_burst_instead_of_within_it() {
         let next = look(from);
         assert!((9.0..9.1).contains(&next), "a wait from {from} ends at {next}");
     }
-    let expected = state.expected_at(Wall(at(2.0)), 0).expect("a time");
-    // The estimate leaves a small rate to the night, so the middle of the distribution is before the first burst.
-    assert!((at(7.0)..at(9.5)).contains(&expected.0), "{expected}");
+    // The night and the weekend have no arrivals, so work is expected soon after the office opens.
+    for (from, opens) in
+        [(2.0, 9.0), (4.0 * 24.0 + 18.0, 7.0 * 24.0 + 9.0), (5.0 * 24.0 + 12.0, 7.0 * 24.0 + 9.0)]
+    {
+        let expected = state.expected_at(Wall(at(from)), 0).expect("a time");
+        assert!((at(opens)..at(opens + 0.75)).contains(&expected.0), "from {from}: {expected}");
+    }
+    let within = state.expected_at(Wall(at(12.0)), 0).expect("a time");
+    assert!((at(12.0)..at(13.0)).contains(&within.0), "{within}");
 }
 
 #[test]

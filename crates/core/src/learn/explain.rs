@@ -2,7 +2,7 @@
 
 use super::arrivals::{Arrivals, MIN_ARRIVALS};
 use super::decide::{Basis, IdleWait, Seasons};
-use super::{HOUR, ONE, PHASE, PHASES, WEEK, local};
+use super::{HOUR, ONE, PHASE, PHASES, WEEK, hour_of_week, local};
 use crate::time::dur::Dur;
 use crate::time::moment::Wall;
 
@@ -99,7 +99,8 @@ impl Arrivals {
     }
 
     /// Returns the time by which work is more likely than not to have arrived, or `None` if no pattern is known or it is
-    /// more than a week away.
+    /// more than a week away. Only the hours of the pattern count: the estimate of the others is never zero, and a quiet
+    /// night would add up to an arrival before the office opens.
     pub fn expected_at(&self, now: Wall, offset_ms: i64) -> Option<Wall> {
         let mut seasons = Seasons::new(self);
         let (all_e, all_x) = seasons.all();
@@ -107,13 +108,19 @@ impl Arrivals {
             return None;
         }
         let begin = local(now.0, offset_ms);
+        let days = self.days().0;
+        let (start, length) = window(&self.by_hour(days));
+        let is_usual = |at: u64| {
+            let hour = hour_of_week(at);
+            length >= ANY_HOUR || (days.contains(&(hour / 24)) && (hour % 24 + 24 - start) % 24 < length)
+        };
         // Arrivals in 1/65536, with 32 more bits for the small share of five minutes.
         let (mut sum, mut u) = (0u128, 0);
         while u < FAR {
             let at = begin + u;
             let (hour, phase) = seasons.at(at);
             let v = u + PHASE - at % PHASE;
-            let season = u128::from(hour) * u128::from(phase);
+            let season = if is_usual(at) { u128::from(hour) * u128::from(phase) } else { 0 };
             sum += (u128::from(v - u) * u128::from(all_e) * season) / u128::from(all_x);
             if sum >= u128::from(LIKELY) << 32 {
                 return Some(now.plus(Dur::from_millis(v)));
