@@ -35,4 +35,4 @@ pub use listener::{Listener, MAX_LAST_LINE};
 pub use marker::{Marker, last_marker};
 pub use reader::Reader;
 pub use subagent_log::{Entry, MAX_SUBAGENT_LOG_LINE, Reading, SubagentLog};
-pub use transcript::{Format, Record, Transcript};
+pub use transcript::{About, Format, Record, Transcribed, Transcript, Turns};

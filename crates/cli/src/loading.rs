@@ -2,6 +2,7 @@
 
 use crate::completing;
 use crate::error::CliError;
+use crate::learned_limits::LearnedLimits;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
 use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
@@ -9,7 +10,8 @@ use dogwatch_config::{
     Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_external, load_graph,
 };
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::settings::{Plan, WatchPolicy};
+use dogwatch_core::settings::{Plan, ReaderName, WatchPolicy};
+use dogwatch_core::watch::limits::{Estimate, Key};
 use dogwatch_host::fs::wake;
 use dogwatch_host::prompt;
 use dogwatch_host::store::home;
@@ -45,7 +47,7 @@ pub struct SettingFlags {
     /// Agent to run instead of the one in the file, e.g. codex
     #[arg(long, value_name = "COMMAND")]
     agent: Option<String>,
-    /// Watchdog limits to use: quick, standard or deep
+    /// Watchdog limits to use: quick, standard, deep or learned
     #[arg(long, value_name = "P")]
     profile: Option<String>,
     /// Override a key of the loop file, e.g. --set budget.time=8h
@@ -92,6 +94,8 @@ pub struct Planned {
     pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
     /// The size of a loop's prompt.
     pub prompt_bytes: usize,
+    /// What a person should know about the learned limits.
+    pub limit_notices: Vec<String>,
 }
 
 impl Planned {
@@ -147,7 +151,8 @@ impl LoopFile {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
         let beside = self.path.parent().unwrap_or(&self.work_dir);
-        let here = Here { work_dir: &self.work_dir, beside };
+        let learned = LearnedLimits::new(&self.work_dir);
+        let here = Here { work_dir: &self.work_dir, beside, learned };
         let user = user.as_ref().map(|(name, text)| Source { name, text });
         let project = project.as_ref().map(|(name, text)| Source { name, text });
         let source = Source { name: &self.shown, text: &self.text };
@@ -164,6 +169,7 @@ impl LoopFile {
                 explain: loaded.explain,
                 explain_nodes: Vec::new(),
                 prompt_bytes: loaded.body.len(),
+                limit_notices: here.learned.take_notices(),
             });
         };
         let sources =
@@ -176,6 +182,7 @@ impl LoopFile {
             explain: loaded.explain,
             explain_nodes: loaded.explain_nodes,
             prompt_bytes: 0,
+            limit_notices: here.learned.take_notices(),
         })
     }
 }
@@ -194,6 +201,7 @@ pub fn external_policy() -> Result<WatchPolicy, CliError> {
 struct Here<'a> {
     work_dir: &'a Path,
     beside: &'a Path,
+    learned: LearnedLimits<'a>,
 }
 
 impl Machine for Here<'_> {
@@ -210,6 +218,10 @@ impl Machine for Here<'_> {
 
     fn read(&self, path: &str) -> Result<String, String> {
         prompt::read_bounded(&self.beside.join(path)).map_err(|e| e.to_string())
+    }
+
+    fn learned(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
+        self.learned.of(agent, base)
     }
 }
 

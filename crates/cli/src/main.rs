@@ -6,6 +6,7 @@ mod completing;
 mod detached;
 mod drawing;
 mod error;
+mod learned_limits;
 mod loading;
 mod log_dir;
 mod loop_args;

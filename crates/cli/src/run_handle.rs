@@ -49,6 +49,7 @@ impl RunHandle for DriverHandle {
             Request::Stop { accept: true } => Input::StopAccepted,
             Request::Limit { until, account } => Input::LimitAsked { until, account },
             Request::Message { text, from } => Input::MessageReceived { text, from },
+            Request::Label { node, iteration, label } => Input::VerdictLabeled { node, iteration, label },
         };
         if self.inbox.post(Mail::Input(input)) { Ok(()) } else { Err(BusyError) }
     }

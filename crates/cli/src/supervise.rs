@@ -78,6 +78,8 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, CliError> {
 pub struct Ready {
     pub run: Run,
     pub run_id: RunId,
+    /// The lock of the run, if it is held already.
+    pub alive: Option<Alive>,
     pub journal: Journal,
     pub run_dir: PathBuf,
     pub state_dir: PathBuf,
@@ -110,14 +112,14 @@ pub fn keep_head(
 }
 
 /// Drives the run to its end and returns the exit code.
-pub fn supervise(held: Held, ready: Ready) -> Result<u8, CliError> {
+pub fn supervise(held: Held, mut ready: Ready) -> Result<u8, CliError> {
     let cannot = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| CliError::internal(format!("cannot {what}: {e}"))
     };
     let mut notices = held.notices;
     // On a file system without locks only the socket shows that the run is live.
-    let alive = Alive::hold(&ready.run_dir);
+    let alive = ready.alive.take().map_or_else(|| Alive::hold(&ready.run_dir), Ok);
     if let Err(error) = &alive {
         let detail = format!("cannot lock the run: {error}");
         notices.push(Input::TroubleMet { kind: "not_locked", detail });

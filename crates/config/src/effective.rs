@@ -3,15 +3,18 @@
 use crate::diagnostic::Diagnostics;
 use crate::keys;
 use crate::layers::{Idle, Layers, Origin};
+use crate::machine::Machine;
 use crate::parsed::Parsed;
 use dogwatch_core::record::notification::{NotificationKind, NotifyPolicy, Telegram, Webhook};
 use dogwatch_core::record::windows::{Percent, WindowBudget};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
     IdlePolicy, LimitPolicy, McpPolicy, MergePolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode,
-    SandboxPolicy, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    SandboxPolicy, Settings, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_core::watch::limits::{Estimate, Key};
+use std::collections::BTreeMap;
 
 /// Typed accessors. The kind of a key determines the type of its value, so no file can cause a mismatch.
 impl Layers<'_> {
@@ -36,6 +39,7 @@ impl Layers<'_> {
             | Parsed::Number(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
@@ -78,6 +82,7 @@ impl Layers<'_> {
             | Parsed::Number(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
@@ -112,6 +117,7 @@ impl Layers<'_> {
             | Parsed::Number(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
@@ -175,6 +181,7 @@ impl Layers<'_> {
             | Parsed::Count(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
@@ -206,6 +213,7 @@ impl Layers<'_> {
             | Parsed::Number(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)
@@ -228,6 +236,10 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
         cycles: layers.count_limit("watchdog.cycles", built_in.cycles),
         poll: layers.limit("watchdog.poll", built_in.poll),
         tool: layers.limit("watchdog.tool", built_in.tool),
+        tools: match layers.value("watchdog.tools") {
+            Some(Parsed::ToolLimits(limits)) => limits.clone(),
+            _ => built_in.tools,
+        },
         start: layers.limit("watchdog.start", built_in.start),
         idle: layers.limit("watchdog.idle", built_in.idle),
         evidence_ttl: layers.ttl("watchdog.evidence_ttl", built_in.evidence_ttl),
@@ -235,6 +247,40 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
         grace: layers.dur("watchdog.grace", built_in.grace),
         leak: layers.dur("watchdog.leak", built_in.leak),
         result_grace: layers.dur("watchdog.result_grace", built_in.result_grace),
+    }
+}
+
+/// Applies the limits that follow from recorded sessions, with `profile: learned`. Limits that a file or a flag sets are
+/// kept. Several agents of one node share the loosest limit.
+pub fn learn(settings: &mut Settings, layers: &Layers<'_>, machine: &dyn Machine) {
+    if settings.profile != Profile::Learned {
+        return;
+    }
+    let is_set = |key: &Key| match key {
+        Key::Tool(name) => {
+            layers.get("watchdog.tool").is_some() || settings.watchdog.tools.contains_key(name)
+        }
+        Key::Idle | Key::Start | Key::Children | Key::Session => layers.get(&key.path()).is_some(),
+    };
+    let others = settings.recovery.agents.iter().map(|other| other.reader);
+    let mut readers: Vec<ReaderName> = std::iter::once(settings.reader).chain(others).collect();
+    readers.sort_unstable_by_key(|reader| reader.as_str());
+    readers.dedup();
+    let mut learned: BTreeMap<Key, Estimate> = BTreeMap::new();
+    for reader in readers {
+        for (key, estimate) in machine.learned(reader, &settings.watchdog) {
+            let limit = |estimate: &Estimate| estimate.limit_s.or(estimate.now_s);
+            let looser = learned.get(&key).is_none_or(|other| limit(other) < limit(&estimate));
+            if looser && !is_set(&key) {
+                learned.insert(key, estimate);
+            }
+        }
+    }
+    for (key, estimate) in learned {
+        if let Some(limit) = estimate.limit_s {
+            key.set(&mut settings.watchdog, Limit::At(limit));
+            settings.learned.push(estimate);
+        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::words::quote;
 use dogwatch_core::settings::{
     AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Strategy, Tampered, Ttl,
 };
+use dogwatch_core::text::figures::count;
 use dogwatch_core::text::one_line;
 use serde::Serialize;
 use std::fmt::Write as _;
@@ -46,14 +47,17 @@ fn origin(key: &Key, settings: &Settings, graph: bool, layers: &Layers<'_>) -> S
     if let Some(assigned) = layers.get(key.path) {
         return assigned.origin.show();
     }
+    if let Some(learned) = learned(key.path, settings) {
+        return learned;
+    }
     match key.path {
         "watchdog.session" | "watchdog.children" | "watchdog.tool" | "watchdog.start" => {
             format!("built-in (profile {})", settings.profile.as_str())
         }
         "watchdog.idle" => {
             let by_agent = match (settings.profile, settings.reader.is_structured()) {
-                (Profile::Standard, true) => ", structured agent",
-                (Profile::Standard, false) => ", plain agent",
+                (Profile::Standard | Profile::Learned, true) => ", structured agent",
+                (Profile::Standard | Profile::Learned, false) => ", plain agent",
                 (Profile::Quick | Profile::Deep, _) => "",
             };
             format!("built-in (profile {}{by_agent})", settings.profile.as_str())
@@ -86,6 +90,19 @@ fn origin(key: &Key, settings: &Settings, graph: bool, layers: &Layers<'_>) -> S
         },
         _ => "built-in".to_owned(),
     }
+}
+
+/// Returns the origin of a limit that follows from recorded sessions.
+fn learned(path: &str, settings: &Settings) -> Option<String> {
+    let of_path = |key: &str| key == path || key.strip_prefix(path).is_some_and(|rest| rest.starts_with('.'));
+    let mut of_path = settings.learned.iter().filter(|estimate| of_path(&estimate.key));
+    let first = of_path.next()?;
+    let sessions = count(first.sessions, "good session");
+    let was = first.now_s.map_or_else(none, |now| now.to_string());
+    Some(match of_path.count() {
+        0 => format!("learned ({sessions}, {was} without them)"),
+        more => format!("learned ({} tools, {sessions}, {was} without them)", more + 1),
+    })
 }
 
 fn learns(settings: &Settings) -> bool {
@@ -133,6 +150,7 @@ pub(crate) fn value(
         "watchdog.cycles" => or_off(watchdog.cycles),
         "watchdog.poll" => watchdog.poll.to_string(),
         "watchdog.tool" => watchdog.tool.to_string(),
+        "watchdog.tools" => list(watchdog.tools.iter().map(|(tool, limit)| format!("{tool}: {limit}")), ", "),
         "watchdog.start" => watchdog.start.to_string(),
         "watchdog.idle" => watchdog.idle.to_string(),
         "watchdog.evidence_ttl" => match watchdog.evidence_ttl {

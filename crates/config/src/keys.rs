@@ -59,6 +59,8 @@ pub enum Kind {
     Limit,
     /// A duration, which may be zero, or `auto`.
     Ttl,
+    /// A mapping from the names of tools to limits.
+    ToolLimits,
     /// A whole number of at least 1.
     Count,
     /// A whole number of at least 1, or `off`.
@@ -112,6 +114,7 @@ impl fmt::Display for Kind {
             Span => "positive duration",
             Limit => "limit",
             Ttl => "duration or `auto`",
+            ToolLimits => "mapping from tools to limits",
             Count => "count",
             CountLimit => "count or `off`",
             UpTo(max) => return write!(f, "whole number from 0 to {max}"),
@@ -153,7 +156,7 @@ pub const KEYS: &[Key] = &[
     key("args",                     Names,       "none", "args: [area]", "names of the arguments that the loop accepts"),
     key("credit",                   Flag,        "`false`", "credit: true", "ask the agent to credit dogwatch in its commits"),
     key("delay",                    Duration,    "`0s`", "delay: 30s", "wait between iterations, not after the last"),
-    key("profile",                  Profile,     "`standard`", "profile: deep", "named set of watchdog limits"),
+    key("profile",                  Profile,     "`standard`", "profile: deep", "named set of watchdog limits; `learned` follows the recorded sessions of the agent"),
     key("attempts",                 OneOf(&settings::AttemptPolicy::NAMES), "`progress` in loop files, `seed` in graph files", "attempts: seed", "which failed attempts are charged: all (`seed`), or those without progress (`progress`)"),
     key("max_iterations",           CountLimit,  "with `done_when` `6` (`attempts: progress`: 6 in a row without progress), else `off`", "max_iterations: 10", "number of iterations after which the run ends; also `max_ralph_iters` and `-n`"),
     key("work_when",                Text,        "none", "work_when: test -s TODO", "command to run before the agent: exit 0 means that there is work, exit 1 that there is none"),
@@ -199,6 +202,7 @@ pub const KEYS: &[Key] = &[
     key("watchdog.cycles",          CountLimit,  "`5`", "watchdog: {cycles: off}", "number of repeated cycles of tool calls that stops the session"),
     key("watchdog.poll",            Limit,       "`10m`", "watchdog: {poll: 30m}", "longest polling without a change"),
     key("watchdog.tool",            Limit,       "10m, 15m or 1h by profile", "watchdog: {tool: 30m}", "longest tool call"),
+    key("watchdog.tools",           ToolLimits,  "none; learned with `profile: learned`", "watchdog: {tools: {Bash: 5m}}", "longest call of single tools, by name; calls that declare a timeout get that and a minute"),
     key("watchdog.start",           Limit,       "3m, 6m or 10m by profile", "watchdog: {start: 2m}", "longest wait for the first output"),
     key("watchdog.idle",            Limit,       "5m, 8m (plain agents 11m) or 15m by profile", "watchdog: {idle: 20m}", "longest silence"),
     key("watchdog.evidence_ttl",    Ttl,         "`auto`", "watchdog: {evidence_ttl: 2m}", "how long evidence on other channels stays fresh; also `agent_idle_activity_evidence_ttl_seconds`"),
@@ -343,7 +347,7 @@ mod tests {
             ("wake_on", "paths probe every"),
             (
                 "watchdog",
-                "session children node run errors cycles poll tool start idle evidence_ttl human grace leak result_grace",
+                "session children node run errors cycles poll tool tools start idle evidence_ttl human grace leak result_grace",
             ),
             ("errors", "max window"),
             ("limits", "max_wait overload_retries"),

@@ -109,6 +109,7 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
             | Parsed::Number(_)
             | Parsed::StopAfter(_)
             | Parsed::Ttl(_)
+            | Parsed::ToolLimits(_)
             | Parsed::Mcp(_)
             | Parsed::Agents(_)
             | Parsed::NotifyOn(_)

@@ -238,7 +238,8 @@ fn settings(
         args::assign(sources.args, &Known { declared: &declared, referenced: &referenced }, diagnostics)
     };
     check_prompt(sources.loop_file, layers, body, diagnostics);
-    let settings = complete(layers, args, AttemptPolicy::Progress, sources.detect, diagnostics);
+    let asked = Asked { detect: sources.detect, machine: sources.machine };
+    let settings = complete(layers, args, AttemptPolicy::Progress, asked, diagnostics);
     if settings.is_none() && !layers.is_invalid("agent") {
         missing_agent(sources.loop_file, diagnostics);
     }
@@ -281,12 +282,21 @@ pub fn unknown_command(
     diagnostics.error(source, at, message).help(help);
 }
 
+/// What the caller answers for the settings of a node.
+#[derive(Clone, Copy)]
+pub struct Asked<'a> {
+    /// Chooses the reader for an agent's command line.
+    pub detect: &'a dyn Fn(&[String]) -> ReaderName,
+    /// Knows the recorded sessions.
+    pub machine: Option<&'a dyn Machine>,
+}
+
 /// Returns the complete settings, or none if there is no agent. `attempts` is the default of files of this kind.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
     attempts: AttemptPolicy,
-    detect: &dyn Fn(&[String]) -> ReaderName,
+    Asked { detect, machine }: Asked<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let idle = effective::idle(layers, diagnostics);
@@ -294,7 +304,7 @@ pub fn complete(
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers, attempts);
     let reader = layers.reader().unwrap_or_else(|| detect(&agent));
-    Some(Settings {
+    let mut settings = Settings {
         reader,
         agent,
         commands: layers.commands(),
@@ -319,7 +329,12 @@ pub fn complete(
         mcp: effective::mcp(layers),
         redact: layers.texts("redact"),
         sandbox: effective::sandbox(layers),
-    })
+        learned: Vec::new(),
+    };
+    if let Some(machine) = machine {
+        effective::learn(&mut settings, layers, machine);
+    }
+    Some(settings)
 }
 
 /// Returns the arguments that the prompt and the commands refer to.

@@ -7,7 +7,8 @@ use crate::diagnostic::{Diagnostics, Source};
 use crate::frontmatter;
 use crate::layers::Layers;
 use crate::placeholders;
-use dogwatch_core::settings::Settings;
+use dogwatch_core::settings::{ReaderName, Settings, WatchPolicy};
+use dogwatch_core::watch::limits::{Estimate, Key};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Answers questions about the machine on which a run would start.
@@ -18,6 +19,11 @@ pub trait Machine {
     fn wake_paths(&self, globs: &[String]) -> Result<(), String>;
     /// Reads a file. Paths are relative to the directory of the loop or graph file.
     fn read(&self, path: &str) -> Result<String, String>;
+    /// Returns the limits that the recorded sessions of an agent suggest. `base` holds the limits without them.
+    fn learned(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
+        let _ = (agent, base);
+        Vec::new()
+    }
 }
 
 /// What validation needs to know of a prompt in a file of its own.

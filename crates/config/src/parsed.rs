@@ -11,6 +11,8 @@ use crate::nearest::nearest;
 use dogwatch_core::record::notification::{NotificationKind, Telegram, Topic, Webhook};
 use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
 use dogwatch_core::time::dur::{Dur, DurError, Limit};
+use dogwatch_core::watch::limits::MAX_TOOL_LIMITS;
+use std::collections::BTreeMap;
 
 /// A valid value.
 #[derive(Clone, Debug, PartialEq)]
@@ -30,6 +32,7 @@ pub enum Parsed {
     Number(f64),
     StopAfter(StopAfter),
     Ttl(Ttl),
+    ToolLimits(BTreeMap<String, Limit>),
     Mcp(McpPolicy),
     Agents(Vec<lists::Agent>),
     NotifyOn(Vec<NotificationKind>),
@@ -88,6 +91,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::Limit => limit(ctx, node).map(Parsed::Limit),
         Kind::Ttl if node.text() == Some("auto") => Some(Parsed::Ttl(Ttl::Auto)),
         Kind::Ttl => duration(ctx, node).map(|dur| Parsed::Ttl(Ttl::Fixed(dur))),
+        Kind::ToolLimits => tool_limits(ctx, node).map(Parsed::ToolLimits),
         Kind::Count => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::CountLimit if is_off(node) => Some(Parsed::Count(None)),
         Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
@@ -346,6 +350,22 @@ fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
             None
         }
     }
+}
+
+/// Parses limits by the name of a tool.
+fn tool_limits(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<BTreeMap<String, Limit>> {
+    let Value::Map(entries) = &node.value else {
+        ctx.must_be(node, "a mapping from tools to limits").help("for example `{Bash: 5m}`");
+        return None;
+    };
+    if entries.len() > MAX_TOOL_LIMITS {
+        let message = format!("`{}` has more than {MAX_TOOL_LIMITS} tools", ctx.path);
+        ctx.error(&node.span, message);
+        return None;
+    }
+    let read: Vec<Option<(String, Limit)>> =
+        entries.iter().map(|entry| Some((entry.key.clone(), limit(ctx, &entry.value)?))).collect();
+    read.into_iter().collect()
 }
 
 fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>> {

@@ -7,6 +7,7 @@ use crate::record::ids::NodeName;
 use crate::record::notification::NotifyPolicy;
 use crate::record::windows::WindowBudget;
 use crate::time::dur::Dur;
+use crate::watch::limits::Estimate;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -196,6 +197,8 @@ pub struct Settings {
     /// What sessions may touch.
     #[serde(default)]
     pub sandbox: SandboxPolicy,
+    /// The watchdog limits that follow from recorded sessions, with `profile: learned`, and what they are based on.
+    pub learned: Vec<Estimate>,
 }
 
 impl Settings {
@@ -226,6 +229,7 @@ impl Settings {
             mcp: McpPolicy::default(),
             redact: Vec::new(),
             sandbox: SandboxPolicy::default(),
+            learned: Vec::new(),
         }
     }
 

@@ -35,10 +35,12 @@ pub use tokio::sync::watch;
 
 pub use dogwatch_host::driver::inbox::Reply;
 
+use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::time::moment::Wall;
+use dogwatch_core::watch::limits::Label;
 
 /// The driver, as the API sees it. Called from the API's threads; must not block for long.
 pub trait RunHandle: Send + Sync {
@@ -90,6 +92,15 @@ pub enum Request {
         text: String,
         /// The author of the message.
         from: Source,
+    },
+    /// Labels a stop of the watchdog.
+    Label {
+        /// The node's name.
+        node: NodeName,
+        /// The number of the stopped iteration.
+        iteration: Iteration,
+        /// Whether the stop was right.
+        label: Label,
     },
 }
 

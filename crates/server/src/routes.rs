@@ -18,11 +18,13 @@ use axum::http::{self, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use bytes::Bytes;
+use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::gate::{MAX_ACCOUNT, MAX_LIMIT};
 use dogwatch_core::time::moment::{Moment, Wall};
+use dogwatch_core::watch::limits::Label;
 use dogwatch_host::clock;
 use dogwatch_host::store::journal;
 use dogwatch_host::store::journal::Tail;
@@ -65,6 +67,7 @@ pub(crate) fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/stop", post(stop))
         .route("/v1/tell", post(tell))
         .route("/v1/limit", post(limit))
+        .route("/v1/verdict", post(verdict))
         .route("/v1/mcp", post(agent_channel::receive))
         .fallback(async || ApiError::NoSuchRoute)
         .method_not_allowed_fallback(async || ApiError::WrongMethod)
@@ -93,6 +96,8 @@ pub(crate) const BAD_EVENTS_QUERY: &str =
 pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
 pub(crate) const BAD_LIMIT: &str =
     "the body must be {\"until\": \"2026-11-17T20:00:00Z\"}, at most 31 days ahead; it may have an `account`";
+const BAD_LABEL: &str =
+    "the body must be {\"node\": \"…\", \"iteration\": n, \"label\": \"right\" or \"wrong\"}";
 pub(crate) const BAD_MESSAGE: &str = "the body must be {\"text\": \"…\"} and nothing else";
 
 /// The query parameters of the events route.
@@ -219,6 +224,21 @@ pub(crate) async fn read_limit(limits: Limits, request: http::Request<Body>) -> 
     let near = body.until <= clock::now().wall.plus(MAX_LIMIT);
     let short = body.account.as_ref().is_none_or(|account| account.len() <= MAX_ACCOUNT);
     (near && short).then_some(body).ok_or(ApiError::BadBody(BAD_LIMIT))
+}
+
+/// A label for a stop of the watchdog.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LabelBody {
+    node: NodeName,
+    iteration: Iteration,
+    label: Label,
+}
+
+async fn verdict(State(shared): RunState, request: http::Request<Body>) -> HandlerResult {
+    let peer = Peer::of(&request);
+    let LabelBody { node, iteration, label } = read_json(shared.limits, request, BAD_LABEL).await?;
+    submit(&shared, peer, move |_| Request::Label { node, iteration, label }).await
 }
 
 /// Reads a request body that must be JSON of the given shape.

@@ -2,6 +2,7 @@ use crate::drawing;
 use crate::error::{CliError, print_diagnostics, print_line};
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::pinning;
+use crate::runs::note;
 use crate::screen::words;
 use dogwatch_agents::{EnvChange, McpBridge, inject};
 use dogwatch_config::diagnostic::Diagnostic;
@@ -49,6 +50,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;
     print_diagnostics(&planned.warnings);
+    planned.limit_notices.iter().for_each(|notice| note(notice));
     if args.mermaid {
         planned.runs_here()?;
         return super::print(drawing::mermaid(&planned.plan).as_bytes());

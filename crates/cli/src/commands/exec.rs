@@ -35,7 +35,7 @@ pub struct Args {
     session: Option<Limit>,
     /// Watchdog limits to use
     #[arg(long, value_name = "P", default_value = "quick",
-        value_parser = PossibleValuesParser::new(Profile::ALL.map(Profile::as_str)))]
+        value_parser = PossibleValuesParser::new(Profile::FIXED.map(Profile::as_str)))]
     profile: String,
     /// Override a watchdog limit, e.g. --set watchdog.grace=2s
     #[arg(long = "set", value_name = "watchdog.KEY=VALUE")]
@@ -97,7 +97,7 @@ fn find_by_name<T: Copy, const N: usize>(
 
 /// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
 fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, CliError> {
-    let profile = find_by_name(Profile::ALL, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
+    let profile = find_by_name(Profile::FIXED, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
         WatchPolicy::for_reader(profile, reader)
     } else {

@@ -32,6 +32,7 @@ mod tell;
 mod top;
 mod tune;
 mod undo;
+mod verdict;
 mod wake;
 
 pub use report::page as report_page;
@@ -64,6 +65,7 @@ pub enum Command {
     Replay(replay::Args),
     Tune(tune::Args),
     Forecast(forecast::Args),
+    Verdict(verdict::Args),
     Serve(serve::Args),
     Top(top::Args),
     Mcp(mcp::Args),
@@ -102,6 +104,7 @@ impl Command {
             Command::Replay(args) => replay::run(&args),
             Command::Tune(args) => tune::run(&args),
             Command::Forecast(args) => forecast::run(&args),
+            Command::Verdict(args) => verdict::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
             Command::Mcp(args) => mcp::run(&args),

@@ -14,7 +14,7 @@ use dogwatch_host::clock;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Integrity, Journal, Loaded, repair};
 use dogwatch_host::store::lock::Place;
-use dogwatch_host::store::registry::{Pointer, Registry};
+use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_host::store::windows::WindowStore;
 use std::path::Path;
 
@@ -103,6 +103,8 @@ pub fn continue_run(
     // Take the lock before reading the record. Without it another process may still append to the record.
     let state_dir = StateDir::at(found.state_dir());
     let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
+    // A label of a stop may be appended without the lock of the loop, but not without this one.
+    let alive = Alive::hold(&found.dir).ok();
     let (loaded, integrity) = found.judged_record()?;
     if let Some(problem) = integrity.problem().filter(|_| integrity.is_changed() && adopted.is_none()) {
         return Err(adoptable(found, format!("run {}: {problem}", found.id)));
@@ -134,6 +136,7 @@ pub fn continue_run(
     let ready = Ready {
         run,
         run_id: found.id.clone(),
+        alive,
         journal,
         run_dir: found.dir.clone(),
         state_dir: found.state_dir(),

@@ -102,6 +102,8 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let (learned, mut notices) = learned(&state, &file, &loaded.plan);
     let changed = since_last_run::changes(&state, &file, &loaded);
     notices.extend(since_last_run::report(changed, args.strict)?);
+    let limits = loaded.limit_notices.drain(..);
+    notices.extend(limits.map(|message| Input::Noticed { kind: "limit_history", message }));
     if !git {
         notices.push(no_git());
     }
@@ -118,6 +120,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let ready = Ready {
         run,
         run_id,
+        alive: None,
         journal,
         state_dir: state.path().canonicalize().map_err(no_record)?,
         run_dir,

@@ -125,27 +125,3 @@ fn a_report_has_the_checks_and_the_end_of_failing_output() {
         assert!(text.contains(words), "no {words:?} in:\n{text}");
     }
 }
-
-#[test]
-fn tune_proposes_nothing_for_limits_that_were_hardly_exercised() {
-    let project = Project::acting("say hi");
-    let done = project.call(&["tune"]);
-    done.assert_code(2);
-    assert!(done.stderr.contains("no recorded runs to learn from"), "{}", done.stderr);
-    project.run(&["-n", "5"]).assert_code(0);
-    let few = project.call(&["tune"]).assert_code(0).text();
-    assert!(few.contains("no proposal, 5 of 20 good sessions needed"), "{few}");
-    project.run(&["-n", "20"]).assert_code(0);
-    let done = project.call(&["tune", "--json"]);
-    done.assert_code(0);
-    let tuned: Value = serde_json::from_slice(&done.stdout).expect("a document");
-    assert_eq!((&tuned["runs"], &tuned["good"], &tuned["stuck"]), (&json!(2), &json!(25), &json!(0)));
-    let idle = &tuned["limits"][0];
-    assert_eq!((&idle["key"], &idle["now_s"]), (&json!("idle"), &json!(660)));
-    assert_eq!(idle["proposed_s"], Value::Null, "{idle}");
-    assert_eq!((&idle["samples"]["unit"], &idle["samples"]["needed"]), (&json!("gaps"), &json!(1000)));
-    assert!(idle["samples"]["seen"].as_u64().is_some_and(|n| (25..1000).contains(&n)), "{idle}");
-    let text = project.call(&["tune"]).assert_code(0).text();
-    assert!(text.contains("watchdog.tool  now 15m, keep: no proposal, 0 of 100 calls needed"), "{text}");
-    assert!(text.contains("Nothing to change."), "{text}");
-}

@@ -52,6 +52,7 @@ mod steering;
 mod subagents;
 mod suspension;
 mod tampering;
+mod tuning;
 mod usage;
 mod vanishing;
 mod wake;

@@ -18,7 +18,7 @@ use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{apply_flags, apply_toml, complete, unknown_command, warn_external_keys};
+use crate::load::{Asked, apply_flags, apply_toml, complete, unknown_command, warn_external_keys};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use dogwatch_core::record::ids::NodeName;
@@ -169,8 +169,8 @@ impl<'a, 's> Builder<'a, 's> {
     fn build(mut self, drafts: Vec<NodeDraft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
         let args = self.args(&drafts);
         let seed = AttemptPolicy::Seed;
-        let common =
-            complete(&self.shared, args.clone(), seed, self.sources.detect, &mut Diagnostics::default());
+        let asked = Asked { detect: self.sources.detect, machine: self.sources.machine };
+        let common = complete(&self.shared, args.clone(), seed, asked, &mut Diagnostics::default());
         let mut nodes = Vec::with_capacity(drafts.len());
         let mut explain_nodes = Vec::new();
         let top = self.explained(&common, &args);
@@ -182,7 +182,7 @@ impl<'a, 's> Builder<'a, 's> {
             // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
-                _ => complete(&layers, args.clone(), seed, self.sources.detect, &mut self.diagnostics),
+                _ => complete(&layers, args.clone(), seed, asked, &mut self.diagnostics),
             };
             shared_checked |= draft.own.is_empty();
             if settings.is_none() && !layers.is_invalid("agent") {

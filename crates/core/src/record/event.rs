@@ -12,6 +12,7 @@ use crate::run::caller::Source;
 use crate::settings::{AfterStop, MergePolicy, Tampered};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
+use crate::watch::limits::Label;
 use crate::watch::sign::LimitKind;
 use crate::watch::{Channel, Evidence, Fact, StopReason};
 use serde::{Deserialize, Serialize};
@@ -290,6 +291,16 @@ pub enum Event {
         /// Whether another attempt makes sense.
         recoverable: bool,
     },
+    /// A person judged a stop of the watchdog with `dogwatch verdict`. This event may follow `run_ended`. The newest label of
+    /// a stop counts.
+    VerdictLabeled {
+        /// The node's name.
+        node: NodeName,
+        /// The number of the stopped iteration.
+        iteration: Iteration,
+        /// Whether the stop was right.
+        label: Label,
+    },
     /// A signal is about to be sent to the session's process tree. The line is synced to disk before the signal.
     SessionSignalled {
         /// The node's name.
@@ -563,7 +574,7 @@ pub enum Event {
         #[serde(skip_serializing_if = "Option::is_none", default)]
         detail: Option<String>,
     },
-    /// The run ended. This is the last line of the journal.
+    /// The run ended. Only labels of its stops may follow.
     RunEnded(RunEnded),
     /// An event of a later version. Readers skip it.
     #[serde(other)]

@@ -390,6 +390,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
         | Event::Suspended { .. }
         | Event::MarkerSeen { .. }
         | Event::SessionSignalled { .. }
+        | Event::VerdictLabeled { .. }
         | Event::AgentReported { .. }
         | Event::SessionEnded(_)
         | Event::SnapshotTaken { .. }

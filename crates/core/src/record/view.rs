@@ -500,6 +500,8 @@ impl View {
             }),
             Event::WaitEnded { node, by } => self.on(node, |n| n.wait_over(*by)),
             Event::WakeRemembered { node, by } => self.on(node, |n| n.waits.wake = Some(*by)),
+            // A label may come long after the end of the run, so its time must not count as the run's.
+            Event::VerdictLabeled { .. } => return self.seq = recorded.seq,
             // These say what happened and change nothing.
             Event::CommandFinished(_)
             | Event::MarkerSeen { .. }

@@ -2,7 +2,7 @@
 
 use crate::record::day::DayUse;
 use crate::record::event::{InputDigest, Observation, Pin, Report, Usage, WaitEndedBy};
-use crate::record::ids::{Iteration, NodeIx};
+use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::How;
 use crate::record::windows::Window;
 use crate::run::caller::Source;
@@ -12,6 +12,7 @@ use crate::time::moment::{Awake, Wall};
 use crate::watch::Fact;
 use crate::watch::feed::Heard;
 use crate::watch::health::HealthIssue;
+use crate::watch::limits::Label;
 
 /// Something that happened.
 #[derive(Clone, Debug, PartialEq)]
@@ -203,6 +204,15 @@ pub enum Input {
         text: String,
         /// The author of the message.
         from: Source,
+    },
+    /// A person labeled a stop of the watchdog.
+    VerdictLabeled {
+        /// The node's name.
+        node: NodeName,
+        /// The number of the stopped iteration.
+        iteration: Iteration,
+        /// Whether the stop was right.
+        label: Label,
     },
     /// The context entry was written, or writing it failed.
     ContextKept {

@@ -202,6 +202,7 @@ impl Run {
             | Input::PauseAsked
             | Input::UnpauseAsked
             | Input::MessageReceived { .. }
+            | Input::VerdictLabeled { .. }
             | Input::ContextKept { .. }
             | Input::Notified { .. }
             | Input::Noticed { .. }
@@ -282,6 +283,9 @@ impl Run {
                 self.fill();
             }
             Input::MessageReceived { text, from } => self.message_received(&text, from),
+            Input::VerdictLabeled { node, iteration, label } => {
+                self.cx.record(Event::VerdictLabeled { node, iteration, label });
+            }
             Input::ContextKept { error } => self.context_kept(error),
             Input::Notified { key, how, error } => self.notified(key, how, error),
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),

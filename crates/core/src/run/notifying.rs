@@ -72,6 +72,7 @@ impl Run {
             | Input::PauseAsked
             | Input::UnpauseAsked
             | Input::MessageReceived { .. }
+            | Input::VerdictLabeled { .. }
             | Input::ContextKept { .. } => {}
         }
     }

@@ -3,6 +3,7 @@
 use super::ReaderName;
 use crate::time::dur::{Dur, Limit};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 
 /// A named set of watchdog limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -15,11 +16,16 @@ pub enum Profile {
     Standard,
     /// Long limits, for large tasks.
     Deep,
+    /// The default limits, adapted to the recorded sessions of the agent when a run starts.
+    Learned,
 }
 
 impl Profile {
     /// All profiles.
-    pub const ALL: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
+    pub const ALL: [Profile; 4] = [Profile::Quick, Profile::Standard, Profile::Deep, Profile::Learned];
+
+    /// The profiles whose limits do not depend on recorded sessions.
+    pub const FIXED: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
 
     /// Returns the name of the profile.
     pub fn as_str(self) -> &'static str {
@@ -27,6 +33,7 @@ impl Profile {
             Profile::Quick => "quick",
             Profile::Standard => "standard",
             Profile::Deep => "deep",
+            Profile::Learned => "learned",
         }
     }
 
@@ -35,8 +42,8 @@ impl Profile {
     pub fn idle(self, reader: ReaderName) -> Limit {
         Limit::At(Dur::from_mins(match (self, reader.is_structured()) {
             (Profile::Quick, _) => 5,
-            (Profile::Standard, true) => 8,
-            (Profile::Standard, false) => 11,
+            (Profile::Standard | Profile::Learned, true) => 8,
+            (Profile::Standard | Profile::Learned, false) => 11,
             (Profile::Deep, _) => 15,
         }))
     }
@@ -63,6 +70,9 @@ pub struct WatchPolicy {
     pub poll: Limit,
     /// Row 6: how long one tool call may be in flight.
     pub tool: Limit,
+    /// Row 6: the limits of single tools, by name.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub tools: BTreeMap<String, Limit>,
     /// Row 7: how long a structured agent may take to print anything.
     pub start: Limit,
     /// Row 8: how long the agent may be silent.
@@ -106,7 +116,7 @@ impl WatchPolicy {
         let mins = |quick, standard, deep| {
             Limit::At(Dur::from_mins(match profile {
                 Profile::Quick => quick,
-                Profile::Standard => standard,
+                Profile::Standard | Profile::Learned => standard,
                 Profile::Deep => deep,
             }))
         };
@@ -119,6 +129,7 @@ impl WatchPolicy {
             cycles: Some(5),
             poll: Limit::At(Dur::from_mins(10)),
             tool: mins(10, 15, 60),
+            tools: BTreeMap::new(),
             start: mins(3, 6, 10),
             idle: profile.idle(ReaderName::Claude),
             evidence_ttl: Ttl::Auto,
@@ -138,6 +149,7 @@ impl WatchPolicy {
             errors: None,
             cycles: None,
             tool: Limit::Off,
+            tools: BTreeMap::new(),
             start: Limit::Off,
             idle: Limit::Off,
             human: Limit::Off,

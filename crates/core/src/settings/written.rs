@@ -85,6 +85,7 @@ own! {
     mcp: McpPolicy,
     redact: Vec<String>,
     sandbox: SandboxPolicy,
+    learned: Vec<Estimate>,
 }
 
 impl From<Plan> for Written {

@@ -11,19 +11,21 @@ pub mod external;
 mod fact;
 pub mod feed;
 pub mod health;
+pub mod limits;
 mod loops;
 mod monitor;
+mod needs;
 pub mod replay;
 mod rows;
 pub mod sign;
 mod tools;
-pub mod tune;
 mod waited;
 
 pub use evidence::{Channel, Evidence};
 pub use fact::{Fact, ToolStarted};
 pub use loops::{MAX_PERIOD, MAX_REMEMBERED, NOTICE_AT};
 pub use monitor::Monitor;
+pub use needs::{Calls, MAX_TOOLS, Needs};
 pub(crate) use rows::{NODE_TIMEOUT, RUN_TIMEOUT, exceeded};
 
 use crate::record::event::{Observation, words};

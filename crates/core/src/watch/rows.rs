@@ -98,7 +98,7 @@ impl Watch {
         }
         let spoke = self.channels.last(Channel::Stdout);
         let deadlines = self.tools.ordinary().filter_map(|tool| {
-            let cap = tool.cap(self.policy.tool)?;
+            let cap = tool.cap(&self.policy)?;
             let from = spoke.map_or(tool.since, |s| s.max(tool.since));
             Some((from.plus(cap), tool.name.as_str(), tool.since, cap))
         });
@@ -123,7 +123,7 @@ impl Watch {
         Some((StopReason::NoOutputDeadline, message))
     }
 
-    fn says_nothing(&self) -> bool {
+    pub(super) fn says_nothing(&self) -> bool {
         self.session.structured && !self.spoke
     }
 
@@ -133,7 +133,7 @@ impl Watch {
     }
 
     /// Returns the last progress on stdout, or the session's start.
-    fn last_progress(&self) -> Awake {
+    pub(super) fn last_progress(&self) -> Awake {
         self.channels.last(Channel::Stdout).unwrap_or(self.session.started)
     }
 

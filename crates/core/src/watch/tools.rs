@@ -1,7 +1,8 @@
 //! Tool calls in flight, and whether the agent waits on children.
 
 use super::fact::ToolStarted;
-use crate::time::dur::{Dur, Limit};
+use crate::settings::WatchPolicy;
+use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use std::collections::BTreeMap;
 use std::collections::BTreeSet;
@@ -25,10 +26,19 @@ pub(super) struct InFlight {
 }
 
 impl InFlight {
-    /// Returns how long the call may be in flight.
-    pub fn cap(&self, tool: Limit) -> Option<Dur> {
-        let tool = tool.duration()?;
-        Some(self.timeout.map_or(tool, |declared| declared.saturating_add(BEYOND_DECLARED)))
+    /// Returns how long the call may be in flight. A declared timeout counts, else the limit of its tool.
+    pub fn cap(&self, policy: &WatchPolicy) -> Option<Dur> {
+        let limit = match self.timeout {
+            Some(_) => policy.tool,
+            None => policy.tools.get(&self.name).copied().unwrap_or(policy.tool),
+        };
+        let limit = limit.duration()?;
+        Some(self.timeout.map_or(limit, |declared| declared.saturating_add(BEYOND_DECLARED)))
+    }
+
+    /// Returns whether the call declares a timeout.
+    pub fn has_timeout(&self) -> bool {
+        self.timeout.is_some()
     }
 }
 

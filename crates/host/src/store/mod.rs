@@ -10,6 +10,7 @@ pub mod retire;
 pub mod safe_file;
 pub mod secrets;
 pub mod serving;
+pub mod sessions;
 pub mod socket;
 pub mod token;
 pub mod windows;

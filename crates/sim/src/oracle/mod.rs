@@ -208,7 +208,11 @@ impl<'a> Oracle<'a> {
                 Fact::ToolStarted(t) => {
                     let (since, began) = open.get(&t.id).map_or((at, k), |call| (call.since, call.began));
                     let declared = t.timeout.map(|d| d.as_millis() + 60_000);
-                    let cap = self.policy.tool.duration().map(|d| declared.unwrap_or(d.as_millis()));
+                    let limit = match declared {
+                        None => self.policy.tools.get(&t.name).copied().unwrap_or(self.policy.tool),
+                        Some(_) => self.policy.tool,
+                    };
+                    let cap = limit.duration().map(|d| declared.unwrap_or(d.as_millis()));
                     let (what, delegates, mcp) = (t.call, t.delegates, t.mcp);
                     let call = Call { what, since, began, cap, delegates, mcp };
                     open.insert(t.id.clone(), call);

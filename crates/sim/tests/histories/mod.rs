@@ -33,7 +33,13 @@ pub fn policies() -> Vec<WatchPolicy> {
     let ttl = |seconds| Ttl::Fixed(Dur::from_secs(seconds));
     vec![
         base.clone(),
-        WatchPolicy { evidence_ttl: ttl(20), children: at(30), session: at(150), ..base.clone() },
+        WatchPolicy {
+            evidence_ttl: ttl(20),
+            children: at(30),
+            session: at(150),
+            tools: [("Bash".to_owned(), at(45))].into(),
+            ..base.clone()
+        },
         WatchPolicy { evidence_ttl: ttl(0), start: Limit::Off, tool: Limit::Off, ..base.clone() },
         WatchPolicy { idle: Limit::Off, poll: Limit::Off, human: at(30), ..base.clone() },
         WatchPolicy { idle: at(35), start: at(80), errors: None, cycles: Some(2), poll: at(0), ..base },

@@ -7,6 +7,7 @@ use dogwatch_host::git::worktree::{self, Tidied};
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::learned::Loop;
 use dogwatch_host::store::retire;
+use dogwatch_host::store::sessions::{MAX_UPDATE, SessionIndex};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
@@ -23,6 +24,7 @@ pub struct Done {
 pub fn carry_out(plan: Plan) -> Done {
     let mut done = Done::default();
     let histories = keep_histories(&plan.gone);
+    keep_sessions(&plan.gone);
     for gone in &plan.gone {
         let kept = histories.get(&key(gone)).cloned().unwrap_or(Ok(()));
         match kept.and_then(|()| remove(gone)) {
@@ -72,6 +74,13 @@ fn keep_histories(gone: &[Gone]) -> BTreeMap<Key, Result<(), String>> {
         (key, kept.map_err(|error| format!("cannot keep the idle history: {error}")))
     };
     newest.into_iter().map(keep).collect()
+}
+
+/// Keeps what the sessions needed of the limits. If that fails, only learned limits suffer, so the records are removed anyway.
+fn keep_sessions(gone: &[Gone]) {
+    let mut index = SessionIndex::of_user();
+    index.add_runs(gone.iter().map(|gone| gone.found.dir.as_path()), MAX_UPDATE);
+    let _ = index.save();
 }
 
 fn remove(gone: &Gone) -> Result<u64, String> {

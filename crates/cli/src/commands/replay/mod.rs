@@ -70,7 +70,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             let spans = timeline::spans(Lines::open(&path)?)?;
             lines.next()?;
             let agent = agent.unwrap_or(ReaderName::Plain);
-            vec![timeline::replay(lines, spans, agent, policy(agent))?]
+            vec![timeline::replay(lines, spans, agent, policy(agent), false)?]
         }
         Source::Transcript(format) => {
             if let Some(other) = agent.filter(|agent| *agent != format.agent()) {
@@ -89,6 +89,14 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     let text = if args.json { json_lines(&replayed)? } else { table::draw(&replayed) };
     super::print(text.as_bytes())
+}
+
+/// Replays a timeline and measures what it needed of the limits.
+pub fn replay_timeline(path: &Path, agent: ReaderName, policy: WatchPolicy) -> Result<Replayed, CliError> {
+    let spans = timeline::spans(Lines::open(path)?)?;
+    let mut lines = Lines::open(path)?;
+    lines.next()?;
+    timeline::replay(lines, spans, agent, policy, true)
 }
 
 /// Returns the file to replay. A name that is not a file selects a run by its id or its end.

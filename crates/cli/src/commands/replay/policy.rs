@@ -2,7 +2,7 @@
 
 use crate::error::{CliError, print_diagnostics};
 use dogwatch_config::{Flags, Source, Sources, load};
-use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_host::prompt::read_bounded;
 use serde_json::{Map, Value};
 use std::path::Path;
@@ -18,6 +18,12 @@ pub struct Chosen {
 impl Chosen {
     /// Reads the policy file and the flags. Prints warnings to stderr.
     pub fn of(file: Option<&Path>, profile: Option<&str>, set: &[String]) -> Result<Chosen, CliError> {
+        if profile == Some(Profile::Learned.as_str()) {
+            return Err(CliError::with_help(
+                "--profile learned has no limits of its own to replay",
+                "`dogwatch tune` replays the sessions under the limits that follow from them",
+            ));
+        }
         let text = file.map(read_bounded).transpose();
         let text = text.map_err(|e| {
             CliError::usage(format!("cannot read {}: {e}", file.unwrap_or(Path::new("")).display()))

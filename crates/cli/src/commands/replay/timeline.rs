@@ -145,9 +145,11 @@ pub fn replay(
     mut spans: Spans,
     name: ReaderName,
     policy: WatchPolicy,
+    measure: bool,
 ) -> Result<Replayed, CliError> {
     let session = Session::new(Awake(0), name.is_structured());
-    let mut player = Player::with_feed(policy, session, None, Looks::EveryDue, Listener::new(name));
+    let player = Player::with_feed(policy, session, None, Looks::EveryDue, Listener::new(name));
+    let mut player = player.measuring(measure);
     let (mut last, mut over) = (0, None);
     let mut decoded = Vec::new();
     while lines.number() > 0 && !lines.current().is_empty() {

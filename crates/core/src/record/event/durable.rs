@@ -12,6 +12,7 @@ impl Event {
             | Event::IterationStarted { .. }
             | Event::PromptAssembled { .. }
             | Event::HardStop { .. }
+            | Event::VerdictLabeled { .. }
             | Event::SessionSignalled { .. }
             | Event::SessionEnded(_)
             | Event::IterationCompleted(_)

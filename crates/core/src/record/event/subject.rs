@@ -51,6 +51,7 @@ impl Event {
             | Event::WatchdogContinue { node, iteration, .. }
             | Event::MarkerSeen { node, iteration, .. }
             | Event::HardStop { node, iteration, .. }
+            | Event::VerdictLabeled { node, iteration, .. }
             | Event::SessionSignalled { node, iteration, .. }
             | Event::AgentReported { node, iteration, .. }
             | Event::SnapshotTaken { node, iteration, .. }

@@ -299,6 +299,7 @@ impl RunSummary {
             }
             Event::RunStarted(_)
             | Event::CheckTampered { .. }
+            | Event::VerdictLabeled { .. }
             | Event::RecoveryPlanned(_)
             | Event::MergeConflicted { .. }
             | Event::Suspended { .. }

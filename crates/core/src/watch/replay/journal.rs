@@ -11,6 +11,7 @@ use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::View;
 use crate::settings::{Plan, ReaderName, WatchPolicy};
 use crate::time::moment::Awake;
+use crate::watch::limits::Label;
 use crate::watch::{Fact, Session, StopReason};
 
 /// A replay that takes a journal event by event.
@@ -23,6 +24,7 @@ pub struct JournalReplay<P> {
     done: Vec<(usize, Replayed)>,
     begun: usize,
     last: Awake,
+    measure: bool,
 }
 
 /// A session that is being replayed.
@@ -36,6 +38,9 @@ struct Running {
     began: Awake,
     /// The verdict that stopped the session, and when.
     stopped: Option<(StopReason, Awake)>,
+    agent: ReaderName,
+    agent_session: Option<String>,
+    label: Option<Label>,
     differing: Vec<String>,
 }
 
@@ -43,7 +48,13 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
     /// Creates a replay with another policy, or with each node's own.
     pub fn new(policy: Option<P>) -> JournalReplay<P> {
         let view = View::default();
-        JournalReplay { view, plan: None, policy, open: vec![], done: vec![], begun: 0, last: Awake(0) }
+        let (open, done) = (vec![], vec![]);
+        JournalReplay { view, plan: None, policy, open, done, begun: 0, last: Awake(0), measure: false }
+    }
+
+    /// Also measures what the sessions need of the limits.
+    pub fn measuring(self) -> JournalReplay<P> {
+        JournalReplay { measure: true, ..self }
     }
 
     /// Takes the next event.
@@ -86,7 +97,14 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
             Event::SessionSignalled { node, iteration, step: EndStep::Interrupt, .. } => {
                 self.with(node, *iteration, |r| r.over = Some(at));
             }
-            Event::SessionEnded(end) => self.with(&end.node, end.iteration, |r| r.over = Some(at)),
+            Event::SessionEnded(end) => {
+                self.with(&end.node, end.iteration, |r| r.over = Some(at));
+                let running = self.open.iter_mut().find(|r| r.name.is(&end.node, end.iteration));
+                if let Some(running) = running {
+                    running.agent_session.clone_from(&end.session);
+                }
+            }
+            Event::VerdictLabeled { node, iteration, label } => self.label(node, *iteration, *label),
             event => {
                 if let Some((kind, end)) = event.ending() {
                     self.close(&end.node, end.iteration, Some(kind.as_str()));
@@ -121,7 +139,10 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
             None => (own.clone(), Looks::AsWritten),
         };
         let name = IterationName { node: node.clone(), iteration };
-        let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks);
+        let player = Player::new(policy, session, Some(SessionName::Iteration(name.clone())), looks)
+            .measuring(self.measure);
+        let others = &plan.settings.recovery.agents;
+        let agent = agent.checked_sub(1).and_then(|at| others.get(at as usize)).map(|other| other.reader);
         let number = self.begun;
         self.begun += 1;
         self.open.push(Running {
@@ -131,21 +152,37 @@ impl<P: Fn(&WatchPolicy, ReaderName) -> WatchPolicy> JournalReplay<P> {
             began: recorded.awake_ms,
             over: None,
             stopped: None,
+            agent: agent.unwrap_or(plan.settings.reader),
+            agent_session: None,
+            label: None,
             differing: vec![],
         });
     }
 
     /// Calls `act` if the session is known and its replay has not ended.
     fn with(&mut self, node: &NodeName, iteration: Iteration, act: impl FnOnce(&mut Running)) {
-        let is_it = |r: &&mut Running| r.name.node == *node && r.name.iteration == iteration;
-        if let Some(running) = self.open.iter_mut().find(is_it).filter(|r| r.over.is_none()) {
+        let known = self.open.iter_mut().find(|r| r.name.is(node, iteration));
+        if let Some(running) = known.filter(|r| r.over.is_none()) {
             act(running);
         }
     }
 
+    /// Labels a stop. A later label replaces an earlier one.
+    fn label(&mut self, node: &NodeName, iteration: Iteration, label: Label) {
+        if let Some(running) = self.open.iter_mut().find(|r| r.name.is(node, iteration)) {
+            running.label = Some(label);
+        }
+        let of = |replayed: &Replayed| match &replayed.summary.session {
+            Some(SessionName::Iteration(name)) => name.is(node, iteration),
+            Some(SessionName::Turn { .. }) | None => false,
+        };
+        if let Some((_, replayed)) = self.done.iter_mut().find(|(_, replayed)| of(replayed)) {
+            replayed.label = Some(label);
+        }
+    }
+
     fn close(&mut self, node: &NodeName, iteration: Iteration, word: Option<&'static str>) {
-        let is_it = |r: &Running| r.name.node == *node && r.name.iteration == iteration;
-        if let Some(at) = self.open.iter().position(is_it) {
+        if let Some(at) = self.open.iter().position(|r| r.name.is(node, iteration)) {
             let running = self.open.remove(at);
             self.done.push(running.close(self.last, word, self.policy.is_none()));
         }
@@ -182,6 +219,8 @@ impl Running {
         };
         let mut replayed = self.player.finish(self.over.unwrap_or(last), &finish);
         replayed.differing = self.differing;
+        (replayed.agent, replayed.label) = (Some(self.agent), self.label);
+        replayed.agent_session = self.agent_session;
         if !own {
             let stopped = self.stopped.map(|(reason, at)| (reason, at.since(self.began).as_secs_f64()));
             let now = replayed.summary.reason.map(|reason| (reason, replayed.summary.ended_at_s));

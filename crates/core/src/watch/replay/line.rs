@@ -1,9 +1,10 @@
 //! The output of a replay: a line for every change of the verdict, and a summary. Names and fields are a public interface
 //! (docs/guide/replay.md): they are only added to.
 
-use super::counts::Exercised;
 use crate::record::ids::{Iteration, NodeName};
-use crate::watch::{Assessment, Channel, Evidence, StopReason, Verdict};
+use crate::settings::ReaderName;
+use crate::watch::limits::Label;
+use crate::watch::{Assessment, Channel, Evidence, Needs, StopReason, Verdict};
 use serde::Serialize;
 
 /// The name of a session in a file with several sessions. A timeline is one session without a name.
@@ -26,6 +27,13 @@ pub struct IterationName {
     pub node: NodeName,
     /// The iteration's number.
     pub iteration: Iteration,
+}
+
+impl IterationName {
+    /// Returns whether this is the iteration of the node.
+    pub(super) fn is(&self, node: &NodeName, iteration: Iteration) -> bool {
+        self.node == *node && self.iteration == iteration
+    }
 }
 
 /// A change of the verdict.
@@ -79,8 +87,14 @@ pub struct Replayed {
     pub lines: Vec<VerdictChange>,
     /// The state at the end.
     pub summary: Summary,
-    /// How often each kind of limit was exercised.
-    pub exercised: Exercised,
+    /// What the session needed of the limits, if the replay measures it.
+    pub needs: Option<Needs>,
+    /// The reader of the agent, in a journal.
+    pub agent: Option<ReaderName>,
+    /// What a person said about the stop, in a journal.
+    pub label: Option<Label>,
+    /// The id of the agent's own session, in a journal.
+    pub agent_session: Option<String>,
     /// The verdicts of the journal that the same policy did not reproduce. There should be none.
     pub differing: Vec<String>,
 }

@@ -10,7 +10,6 @@ mod line;
 mod player;
 mod spans;
 
-pub use counts::Exercised;
 pub use journal::JournalReplay;
 pub use line::{IterationName, Replayed, SessionName, Summary, VerdictChange};
 pub use player::{Finish, Looks, Player};

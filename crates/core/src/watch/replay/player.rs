@@ -8,7 +8,7 @@ use crate::run::job::{Exit, Marker};
 use crate::settings::WatchPolicy;
 use crate::time::moment::Awake;
 use crate::watch::feed::{Feed, Heard, Input};
-use crate::watch::{Fact, Session, Watch};
+use crate::watch::{Fact, Needs, Session, Watch};
 use std::borrow::BorrowMut;
 use std::mem::take;
 
@@ -43,6 +43,7 @@ pub struct Player<F = Feed> {
     watch: Watch,
     feed: F,
     counts: Counts,
+    needs: Option<Needs>,
     name: Option<SessionName>,
     started: Awake,
     structured: bool,
@@ -76,6 +77,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
             watch: Watch::new(policy, session),
             feed,
             counts: Counts::default(),
+            needs: None,
             name,
             started: session.started,
             structured: session.structured,
@@ -87,6 +89,12 @@ impl<F: BorrowMut<Feed>> Player<F> {
             due: None,
             looked: None,
         }
+    }
+
+    /// Also measures what the session needs of the limits.
+    pub fn measuring(mut self, measure: bool) -> Player<F> {
+        self.needs = measure.then(Needs::default);
+        self
     }
 
     /// Returns whether the watchdog has stopped the session. Further inputs are ignored then.
@@ -189,6 +197,9 @@ impl<F: BorrowMut<Feed>> Player<F> {
             return;
         }
         self.counts.note(fact);
+        if let Some(needs) = &mut self.needs {
+            needs.note(&self.watch, at, fact);
+        }
         self.watch.take(at, fact);
         self.due = None;
         // Every single fact is judged.
@@ -235,8 +246,15 @@ impl<F: BorrowMut<Feed>> Player<F> {
             for heard in &self.heard {
                 if let Heard::Fact(fact) = heard {
                     self.counts.note(fact);
+                    if let Some(needs) = &mut self.needs {
+                        needs.note(&self.watch, at, fact);
+                    }
+                    self.watch.take(at, fact);
                 }
             }
+        }
+        if let Some(needs) = &mut self.needs {
+            needs.end(&self.watch, self.stopped.unwrap_or(at));
         }
         let counts = &self.counts;
         let (thinned, failed) = self.feed.borrow().thinned();
@@ -250,7 +268,15 @@ impl<F: BorrowMut<Feed>> Player<F> {
             errors: counts.errors + failed,
             outcome: self.outcome(finish),
         };
-        Replayed { lines: self.lines, summary, exercised: counts.exercised, differing: Vec::new() }
+        Replayed {
+            lines: self.lines,
+            summary,
+            needs: self.needs,
+            agent: None,
+            label: None,
+            agent_session: None,
+            differing: Vec::new(),
+        }
     }
 
     fn outcome(&self, finish: &Finish) -> Option<&'static str> {
