@@ -2,7 +2,7 @@
 
 use crate::runs::registered;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
-use dogwatch_core::time::dur::Limit;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::limits::{Estimate, History, Key, MIN_TO_LOOSEN, Sample};
 use dogwatch_host::store::sessions::{MAX_UPDATE, SessionIndex};
 use std::cell::{OnceCell, RefCell};
@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 /// A set of estimates, which many nodes of a graph share.
-type Known = BTreeMap<(&'static str, Limit, Limit), Vec<(Key, Estimate)>>;
+type Known = BTreeMap<(&'static str, Option<Dur>, Option<Dur>), Vec<(Key, Estimate)>>;
 
 /// The recorded sessions, which are read when a loop asks for them.
 pub struct LearnedLimits<'a> {
@@ -33,7 +33,7 @@ impl<'a> LearnedLimits<'a> {
 
     /// Returns the estimates for an agent.
     pub fn of(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
-        let key = (agent.as_str(), base.idle, base.tool);
+        let key = (agent.as_str(), base.idle.duration(), base.tool.duration());
         if let Some(known) = self.known.borrow().get(&key) {
             return known.clone();
         }

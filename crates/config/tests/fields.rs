@@ -398,6 +398,8 @@ fn limits_may_be_off_and_counts_start_at_one() {
     );
     assert_eq!((all.max_iterations, all.budget.iterations, all.budget.time), (None, None, None));
     assert_eq!((all.watchdog.session, all.watchdog.grace), (Limit::Off, Dur::ZERO));
+    let tools = settings("watchdog: {tools: {Bash: 5m, Read: off}}").watchdog.tools;
+    assert_eq!(tools.into_values().collect::<Vec<_>>(), [Limit::At(secs(300)), Limit::Off]);
     assert_eq!(settings("max_ralph_iters: 6").max_iterations, Some(6));
     assert_eq!(settings("idle.max: 1h").idle.unwrap().max, Some(secs(3600)));
     for (yaml, message) in [
@@ -405,7 +407,8 @@ fn limits_may_be_off_and_counts_start_at_one() {
         ("max_iterations: 2.5", "3:17: `max_iterations` must be a whole number from 1 to 4294967295"),
         ("watchdog: {session: 0}", "3:21: `watchdog.session` must be more than zero"),
         ("errors: {window: off}", "3:18: `errors.window` must be a duration"),
-        ("profile: slow", "3:10: `profile` must be one of `quick`, `standard` or `deep`"),
+        ("profile: slow", "3:10: `profile` must be one of `quick`, `standard`, `deep` or `learned`"),
+        ("watchdog: {tools: 5m}", "3:19: `watchdog.tools` must be a mapping from tools to limits"),
         (
             "idle: {strategy: guessed}",
             "3:18: `idle.strategy` must be one of `exponential`, `fixed`, `fibonacci`, `decorrelated` or `learned`",

@@ -23,6 +23,7 @@ const SOURCES: [&str; 14] = [
     "watch/fact.rs",
     "watch/evidence.rs",
     "watch/mod.rs",
+    "watch/limits/trial.rs",
     "watch/sign/limit.rs",
 ];
 

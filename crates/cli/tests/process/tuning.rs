@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 
 /// An agent that says something and then falls silent, which is soon too long.
 const STUCK: &str =
-    "max_iterations: 2\nrecovery: {budget: 0}\nwatchdog: {idle: 300ms, tool: 1ms, grace: 200ms, leak: 300ms}";
+    "max_iterations: 1\nrecovery: {budget: 0}\nwatchdog: {idle: 300ms, tool: 1ms, grace: 200ms, leak: 300ms}";
 
 fn stuck() -> Project {
     let project = Project::acting_with(STUCK, "say hi; hang");
@@ -157,7 +157,7 @@ fn a_learned_profile_sets_the_limits_that_good_sessions_need() {
     assert_eq!((idle, notices), (json!(1080), 0));
     assert_eq!((&learned[0]["key"], &learned[0]["now_s"]), (&json!("watchdog.idle"), &json!(660)));
     assert_eq!((&learned[0]["sessions"], &learned[0]["longest_s"]), (&json!(30), &json!(900)));
-    let text = project.call(&["check", "--explain"]).assert_code(0).text();
+    let text = project.call(&["check", "--explain", "loop"]).assert_code(0).text();
     assert!(text.contains("learned (31 good sessions, 11m without them)"), "{text}");
     // A limit that the user sets is kept.
     let (idle, learned, _) = run(&["--set", "watchdog.idle=7m"]);

@@ -124,7 +124,7 @@ impl Watch {
                 let age = at.since(self.channels.last(channel)?);
                 let holds = match self.policy.evidence_ttl {
                     Ttl::Auto if self.tools.delegating() => true,
-                    ttl => self.channels.ttl(channel, ttl, Limit::Off) > age,
+                    ttl @ (Ttl::Auto | Ttl::Fixed(_)) => self.channels.ttl(channel, ttl, Limit::Off) > age,
                 };
                 holds.then_some(age)
             });

@@ -43,6 +43,7 @@ pub fn word(event: &Event) -> Option<String> {
         Event::AgentRetrying { .. } => "agent_retrying".to_owned(),
         Event::AgentDrifted { .. } => "agent_drifted".to_owned(),
         Event::HardStop { reason, .. } => format!("hard_stop {reason}"),
+        Event::VerdictLabeled { label, .. } => format!("verdict_labeled {label}"),
         Event::SessionSignalled { step, .. } => format!("session_signalled {step}"),
         Event::AgentReported { report, .. } => format!("agent_reported {} {}", report.kind, report.text),
         Event::SessionEnded(s) => format!("session_ended by {}", s.ended_by),

@@ -11,7 +11,7 @@ use dogwatch_core::watch::limits::{Estimate, History, Key, Kind, Sample, Trial, 
 use dogwatch_host::store::sessions::{Imported, MAX_UPDATE, SessionIndex, import};
 use serde::Serialize;
 use sessions::Recordings;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// Propose watchdog limits from the recorded sessions
 ///
@@ -133,6 +133,14 @@ fn transcript_dirs() -> Vec<PathBuf> {
     vec![of("CLAUDE_CONFIG_DIR", ".claude").join("projects"), of("CODEX_HOME", ".codex").join("sessions")]
 }
 
+/// What the sessions of one agent say.
+struct Known {
+    agent: ReaderName,
+    estimates: Vec<(Key, Estimate)>,
+    good: usize,
+    here: usize,
+}
+
 fn tune(
     samples: &[Sample],
     place: Option<&str>,
@@ -142,19 +150,18 @@ fn tune(
 ) -> Tuned {
     let own = recordings.replay(None);
     let count = |kind| own.iter().filter(|session| Kind::of(session) == kind).count();
-    let mut agents: Vec<(ReaderName, Vec<(Key, Estimate)>, (usize, usize))> = Vec::new();
+    let mut agents: Vec<Known> = Vec::new();
     for agent in ReaderName::ALL {
         let history = History::of(samples, agent, place);
         let (good, here) = history.good();
         if here > 0 {
-            let base = recordings.policy(agent);
-            agents.push((agent, history.all(&base), (good, here)));
+            agents.push(Known { agent, estimates: history.all(&recordings.policy(agent)), good, here });
         }
     }
     let proposed = |policy: &WatchPolicy, agent: ReaderName| {
         let mut policy = policy.clone();
-        let known = agents.iter().find(|(other, ..)| *other == agent);
-        for (key, estimate) in known.iter().flat_map(|(_, estimates, _)| estimates) {
+        let known = agents.iter().find(|known| known.agent == agent);
+        for (key, estimate) in known.iter().flat_map(|known| &known.estimates) {
             if let Some(limit) = estimate.limit_s {
                 key.set(&mut policy, dogwatch_core::time::dur::Limit::At(limit));
             }
@@ -162,7 +169,7 @@ fn tune(
         policy
     };
     let other = recordings.replay(Some(&proposed));
-    let tunings = agents.iter().map(|(agent, estimates, (good, here))| {
+    let tunings = agents.iter().map(|Known { agent, estimates, good, here }| {
         let of_agent = |at: &usize| own[*at].agent == Some(*agent);
         let at: Vec<usize> = (0..own.len().min(other.len())).filter(of_agent).collect();
         let own: Vec<_> = at.iter().map(|at| own[*at].clone()).collect();

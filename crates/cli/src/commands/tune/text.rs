@@ -218,7 +218,7 @@ mod tests {
              watchdog.tools.mcp.x  15m, proposed 5m: good sessions needed at most 1s\n  \
              1 other tool with enough calls: keep\n  \
              under the proposed limits: so sure\n  \
-             stops 2 of 3 stuck ones sooner, saves 23m\n  \
+             stops 2 of 3 stuck ones sooner, saves 23m 00s\n  \
              spares 1 of 1 stopped wrongly\n\
              \n\
              In dogwatch.toml, for loops with claude:\n  \
