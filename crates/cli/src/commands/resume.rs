@@ -103,9 +103,11 @@ pub fn continue_run(
     // Take the lock before reading the record. Without it another process may still append to the record.
     let state_dir = StateDir::at(found.state_dir());
     let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
+    // The record of a live run is judged less strictly, so judge this one before the run's own lock is taken.
+    let (_, integrity) = found.judged_record()?;
     // A label of a stop may be appended without the lock of the loop, but not without this one.
     let alive = Alive::hold(&found.dir).ok();
-    let (loaded, integrity) = found.judged_record()?;
+    let (loaded, _) = found.judged_record()?;
     if let Some(problem) = integrity.problem().filter(|_| integrity.is_changed() && adopted.is_none()) {
         return Err(adoptable(found, format!("run {}: {problem}", found.id)));
     }

@@ -5,7 +5,7 @@ use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::watch::limits::Label;
 use dogwatch_host::clock;
 use dogwatch_host::store::journal::{self, Journal};
-use dogwatch_host::store::registry::Alive;
+use dogwatch_host::store::registry::{Alive, Registry};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 
@@ -111,10 +111,26 @@ fn stopped(found: &FoundRun, wanted: Iteration, name: Option<&str>) -> Result<No
 fn append(found: &FoundRun, event: Event) -> Result<(), CliError> {
     let cannot =
         |why: String| CliError::usage(format!("cannot append to the record of run {}: {why}", found.id));
+    // The record of a live run is judged less strictly, so judge this one before its lock is taken.
+    let (_, integrity) = found.judged_record()?;
+    if let Some(problem) = integrity.problem().filter(|_| integrity.is_changed()) {
+        return Err(CliError::with_help(
+            format!("run {}: {problem}", found.id),
+            "a label would hide that; look at the record first",
+        ));
+    }
     let _alive = Alive::hold(&found.dir).map_err(|error| cannot(error.to_string()))?;
-    let loaded = found.record()?;
+    let (loaded, _) = found.judged_record()?;
     journal::repair(&found.dir, &loaded).map_err(|error| cannot(error.to_string()))?;
     let mut journal = Journal::reopen(&found.dir, &loaded).map_err(|error| cannot(error.to_string()))?;
+    // The head outside of the record follows the label, or the label would look like a change.
+    let registry = Registry::of_user();
+    if let Some(head) = registry.known_head(&found.id, &found.dir).map_err(cannot)? {
+        let (end, plan) = (loaded.chain.end().clone(), head.plan().map(str::to_owned));
+        let head =
+            registry.keep_head(&found.id, Some(end), plan).map_err(|error| cannot(error.to_string()))?;
+        journal = journal.keeping(head);
+    }
     let seq = loaded.events.last().map_or(0, |last| last.seq) + 1;
     journal.append(&Recorded::new(seq, clock::now(), event)).map_err(cannot)?;
     journal.sync().map_err(|error| cannot(error.to_string()))
