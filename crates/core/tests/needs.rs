@@ -1,4 +1,4 @@
-//! What a session needed of a limit is exact: a millisecond more spares the session, and a millisecond less stops it.
+//! The measured need of a session is exact: a millisecond more spares the session, and a millisecond less stops it.
 
 use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::WatchPolicy;

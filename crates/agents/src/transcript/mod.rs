@@ -78,7 +78,7 @@ pub enum Record {
     Unknown(String),
 }
 
-/// What a transcript says about its session.
+/// The session of a transcript, as its records describe it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct About {
     /// The id of the session.
@@ -140,7 +140,7 @@ impl Transcript {
         }
     }
 
-    /// Returns what the records so far say about the session.
+    /// Returns the session, as the records describe it up to here.
     pub fn about(&self) -> &About {
         match &self.kind {
             Kind::Claude(reader) => &reader.about,

@@ -28,7 +28,7 @@ pub struct Turns {
 pub struct Transcribed {
     /// The turns in order.
     pub turns: Vec<Replayed>,
-    /// What the transcript says about its session.
+    /// The session, as the records describe it.
     pub about: About,
     /// The skipped records of unknown types, with their number.
     pub unknown: BTreeMap<String, u64>,

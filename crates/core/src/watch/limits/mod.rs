@@ -78,7 +78,7 @@ pub struct Sample {
     pub agent: ReaderName,
     /// The directory in which it worked.
     pub place: String,
-    /// What it says about limits.
+    /// Its kind, which decides whether it counts.
     pub kind: Kind,
     /// What it needed.
     pub needs: Needs,

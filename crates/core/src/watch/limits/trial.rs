@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 use std::fmt;
 
 words! {
-    /// What a person says about a stop.
+    /// A person's judgment of a stop.
     Label {
         /// The agent was stuck.
         Right = "right",

@@ -69,7 +69,7 @@ fn transcripts_are_read_once_and_again_when_they_grow() {
     lab.transcript("projects/a/one.jsonl", "s1", &[100, 20, 7]);
     assert_eq!(lab.import(&mut index, MAX_UPDATE).read, 1);
     assert_eq!(silences(&index), [7, 20, 100]);
-    // What was learned outlives the file.
+    // The sessions stay known when the file is removed.
     std::fs::remove_file(path).expect("removes");
     assert_eq!(lab.import(&mut index, MAX_UPDATE).files, 0);
     assert_eq!(silences(&index), [7, 20, 100]);
