@@ -13,6 +13,7 @@ use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::text::{one_line, printable};
+use dogwatch_core::time::dur::Limit;
 use dogwatch_host::fs::pins;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{self, Tail};
@@ -46,10 +47,25 @@ pub fn changes(state: &StateDir, file: &LoopFile, loaded: &Planned) -> Option<Ch
         same.then_some((run, started, pins))
     })?;
     let given: Vec<String> = started.flags.iter().cloned().chain(loaded.flags()).collect();
-    let now = as_recorded(&started, &loaded.plan);
-    let mut lines: Vec<String> = differing(&started.settings, &now, &given).iter().map(shown).collect();
+    let now = without_learned(as_recorded(&started, &loaded.plan));
+    let before = without_learned(started.settings);
+    let mut lines: Vec<String> = differing(&before, &now, &given).iter().map(shown).collect();
     lines.extend(changed_files(&loaded.plan, &pins, &file.work_dir));
     (!lines.is_empty()).then(|| Changed { run: run.id.to_string(), lines })
+}
+
+/// Returns the plan with the limits before recorded sessions changed them. These follow the sessions, so they differ from
+/// run to run.
+fn without_learned(mut plan: Plan) -> Plan {
+    for node in &mut plan.nodes {
+        for estimate in std::mem::take(&mut node.settings.learned) {
+            match estimate.key.strip_prefix("watchdog.tools.") {
+                Some(tool) => drop(node.settings.watchdog.tools.remove(tool)),
+                None => node.settings.watchdog.idle = estimate.now_s.map_or(Limit::Off, Limit::At),
+            }
+        }
+    }
+    plan
 }
 
 /// Prints the changes, before the run starts. Returns the notice for the record; with `strict`, an error.
