@@ -298,6 +298,7 @@ impl Happening {
                     | Input::PauseAsked
                     | Input::UnpauseAsked
                     | Input::MessageReceived { .. }
+                    | Input::VerdictLabeled { .. }
             ),
             Happening::Signaled(_)
             | Happening::IdleKeeperDies
