@@ -214,6 +214,11 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Span => duration(false),
         Kind::Limit => or(duration(false), &[off()]),
         Kind::Ttl => or(duration(true), &[json!({"const": "auto"})]),
+        Kind::ToolLimits => json!({
+            "type": "object",
+            "additionalProperties": of_kind(Kind::Limit),
+            "maxProperties": dogwatch_core::watch::limits::MAX_TOOL_LIMITS,
+        }),
         Kind::Count => count(),
         Kind::CountLimit => or(count(), &[off()]),
         Kind::UpTo(max) => json!({"type": "integer", "minimum": 0, "maximum": max}),
