@@ -332,7 +332,10 @@ fn outcome<'a>(outcome: &mut Outcome<'a>, key: &[u8], json: &mut Json<'a>) {
     match key {
         b"result" => outcome.result = json.text(),
         b"is_error" => outcome.is_error = json.is_true(),
-        b"errors" => json.items(|json| outcome.errors = outcome.errors.or(json.text())),
+        b"errors" => json.items(|json| {
+            let error = json.text().filter(|error| !is_diagnostic(error.0));
+            outcome.errors = outcome.errors.or(error);
+        }),
         b"api_error_status" => outcome.status = json.status(),
         b"total_cost_usd" => outcome.cost_usd = json.number(),
         // One entry per model, each a running total of the process.
@@ -342,6 +345,13 @@ fn outcome<'a>(outcome: &mut Outcome<'a>, key: &[u8], json: &mut Json<'a>) {
         }),
         _ => {}
     }
+}
+
+/// Returns whether an error is a note of Claude Code about itself, such as `[ede_diagnostic] result_type=user`. After an
+/// interrupt it is the only error, and it says nothing to the user.
+pub(crate) fn is_diagnostic(error: &[u8]) -> bool {
+    let name = error.strip_prefix(b"[").and_then(|rest| rest.split(|byte| *byte == b']').next());
+    name.is_some_and(|name| name.ends_with(b"_diagnostic"))
 }
 
 fn tokens<'a>(json: &mut Json<'a>, mut other: impl FnMut(&[u8], &mut Json<'a>)) -> Option<u64> {

@@ -54,7 +54,7 @@ struct Item<'a> {
     status: Raw<'a>,
     server: Raw<'a>,
     tool: Raw<'a>,
-    args: Args,
+    args: Args<'a>,
     result: &'a [u8],
     exit_code: Option<i64>,
     /// The subagents that a call is about, and their states.
@@ -155,7 +155,7 @@ impl Codex {
     }
 }
 
-fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
+fn field<'a>(event: &mut Event<'a>, key: &'a [u8], json: &mut Json<'a>) {
     match key {
         b"type" => event.kind = json.text().unwrap_or_default(),
         b"thread_id" => event.thread = json.text().unwrap_or_default(),
@@ -176,7 +176,7 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     }
 }
 
-fn item_field<'a>(item: &mut Item<'a>, key: &[u8], json: &mut Json<'a>) {
+fn item_field<'a>(item: &mut Item<'a>, key: &'a [u8], json: &mut Json<'a>) {
     let field = match key {
         b"id" => &mut item.id,
         b"type" => &mut item.kind,

@@ -42,7 +42,7 @@ struct Event<'a> {
     message: Raw<'a>,
     session: Raw<'a>,
     model: Raw<'a>,
-    args: Args,
+    args: Args<'a>,
     output: &'a [u8],
     tokens: Option<u64>,
 }

@@ -23,6 +23,7 @@ pub mod limits;
 pub mod lines;
 pub mod listener;
 pub mod marker;
+pub mod readable;
 pub mod reader;
 pub mod subagent_log;
 pub mod tools;

@@ -116,7 +116,26 @@ pub(crate) fn is_login(line: &[u8]) -> bool {
 }
 
 pub(crate) fn login(line: &[u8]) -> Sign {
-    Sign::AuthFailed { text: clip(&String::from_utf8_lossy(line), MAX_ERROR).to_owned() }
+    let text = String::from_utf8_lossy(line);
+    let text = match hint(&text) {
+        // The line names the settings file of the session's own home, which is removed with the session.
+        Some(hint) if text.starts_with(GEMINI_LOGIN) => format!("{GEMINI_LOGIN}: {hint}"),
+        Some(_) | None => clip(&text, MAX_ERROR).to_owned(),
+    };
+    Sign::AuthFailed { text }
+}
+
+/// The start of Gemini's answer without a login.
+const GEMINI_LOGIN: &str = "Please set an Auth method";
+
+/// Returns what the user can do about an error that an agent's CLI prints, if the CLI does not say it itself.
+pub fn hint(error: &str) -> Option<&'static str> {
+    if error.starts_with(GEMINI_LOGIN) {
+        return Some("run `gemini` once and log in, or set GEMINI_API_KEY");
+    }
+    error
+        .contains("cannot be used with root/sudo privileges")
+        .then_some("set IS_SANDBOX=1 if this is a container, or run dogwatch as another user")
 }
 
 /// Finds the status in `unexpected status 529 <unknown status code>: Overloaded` or `last status: 429 …`.
@@ -141,6 +160,18 @@ mod tests {
             Some(Sign::Limit(_)) => "limit",
             Some(other) => panic!("{other:?}"),
         }
+    }
+
+    #[test]
+    fn errors_that_the_user_can_fix_come_with_a_hint() {
+        let line = "Please set an Auth method in your /run/x/.gemini/settings.json or specify one of: GEMINI_API_KEY";
+        let Sign::AuthFailed { text } = login(line.as_bytes()) else { panic!("a login problem") };
+        assert_eq!(text, "Please set an Auth method: run `gemini` once and log in, or set GEMINI_API_KEY");
+        let Sign::AuthFailed { text } = login(b"Not logged in") else { panic!("a login problem") };
+        assert_eq!(text, "Not logged in");
+        let root = include_str!("../../../fixtures/claude/root_refused.stderr");
+        assert!(hint(root).is_some_and(|hint| hint.contains("IS_SANDBOX=1")));
+        assert_eq!(hint("exit 1"), None);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The path from an agent's bytes to facts: splits the output into lines, reads them, and passes the signs to a feed.
 //! Runs, `exec` and replays use it, so the same bytes at the same moments lead to the same facts.
 
-use crate::limits::from_exit;
+use crate::limits::{from_exit, hint};
 use crate::lines::{Line, Splitter};
 use crate::marker::last_marker;
 use crate::reader::{Reader, is_blank};
@@ -141,6 +141,10 @@ impl Listener {
         let said = totals.result.as_ref().and_then(|r| r.text.lines().rfind(|l| !l.trim().is_empty()));
         let last_line = if error_line.is_empty() { said.unwrap_or("") } else { &error_line };
         let last_line = clip(last_line, MAX_LAST_LINE).to_owned();
+        let last_line = match hint(&last_line) {
+            Some(hint) => format!("{last_line}; {hint}"),
+            None => last_line,
+        };
         let resets_at = totals.limit.as_ref().and_then(|limit| resolve(limit.resets_at.as_ref()?));
         let marker = self.marker(prompt);
         let [stdout_bytes, stderr_bytes] = self.bytes;

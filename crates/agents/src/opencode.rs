@@ -64,7 +64,7 @@ struct Part<'a> {
     tool: Raw<'a>,
     call: Raw<'a>,
     state: Raw<'a>,
-    args: Args,
+    args: Args<'a>,
     output: &'a [u8],
     /// The exit code of the command.
     exit_code: Option<i64>,

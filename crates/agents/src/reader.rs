@@ -162,10 +162,19 @@ impl Reader {
 
 /// Subtracts the usage charged before. A total below that amount means that the agent started counting again.
 fn subtract_charged(sign: &mut Sign, charged: Usage) {
-    let Sign::Usage { tokens, cost_usd } = sign else { return };
+    if let Sign::Usage { tokens, cost_usd } = sign {
+        let net = without_charged(Usage { tokens: *tokens, cost_usd: *cost_usd }, charged);
+        (*tokens, *cost_usd) = (net.tokens, net.cost_usd);
+    }
+}
+
+/// Returns a total without the usage charged before.
+pub(crate) fn without_charged(total: Usage, charged: Usage) -> Usage {
     let (before, paid) = (charged.tokens.unwrap_or(0), charged.cost_usd.unwrap_or(0.0));
-    *tokens = tokens.map(|sum| sum.checked_sub(before).unwrap_or(sum));
-    *cost_usd = cost_usd.map(|sum| if sum < paid { sum } else { sum - paid });
+    Usage {
+        tokens: total.tokens.map(|sum| sum.checked_sub(before).unwrap_or(sum)),
+        cost_usd: total.cost_usd.map(|sum| if sum < paid { sum } else { sum - paid }),
+    }
 }
 
 pub(crate) fn is_blank(line: &[u8]) -> bool {

@@ -7,6 +7,7 @@ use dogwatch_core::record::hash;
 use dogwatch_core::run::agent_channel::HEARTBEAT_TOOL;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::fingerprint::{digest, fingerprint_ends};
+use dogwatch_core::text::{one_line, redact};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::ToolStarted;
 use dogwatch_core::watch::sign::Sign;
@@ -66,27 +67,100 @@ fn declares_timeout(reader: ReaderName, tool: &str) -> bool {
     }
 }
 
+/// The longest subject of a call, in bytes.
+pub const MAX_SUBJECT: usize = 120;
+/// The most escaped bytes of an argument that are decoded for the subject.
+const MAX_RAW_SUBJECT: usize = 4 * MAX_SUBJECT;
+
+/// The arguments that say most about a call, from most to least.
+const SUBJECTS: [&[u8]; 15] = [
+    b"command",
+    b"cmd",
+    b"file_path",
+    b"filePath",
+    b"absolute_path",
+    b"path",
+    b"pattern",
+    b"query",
+    b"url",
+    b"description",
+    b"prompt",
+    b"subject",
+    b"note",
+    b"changes",
+    b"arguments",
+];
+
 /// The relevant part of a call's arguments. The default means a call without arguments.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Args {
+pub(crate) struct Args<'a> {
     pub hash: u64,
     pub timeout_ms: Option<u64>,
+    /// The only argument, if it is a text without a name.
+    text: Option<Raw<'a>>,
+    /// The argument that says most about the call.
+    subject: Option<Subject<'a>>,
+    /// All arguments, as written.
+    written: &'a [u8],
 }
 
-impl Args {
+/// An argument of a call, as written. The lowest rank says most; equal ranks are ordered by key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Subject<'a> {
+    rank: usize,
+    key: &'a [u8],
+    written: &'a [u8],
+}
+
+impl<'a> Args<'a> {
     /// Reads the arguments from a JSON object.
-    pub fn of(json: &mut Json<'_>) -> Args {
+    pub fn of(json: &mut Json<'a>) -> Args<'a> {
         let mut args = Args::default();
         match json.kind() {
-            Some(b'{') => json.fields(|key, json| args.add(key, json)),
+            Some(b'{') => {
+                args.written = json.span();
+                Json::value(args.written).fields(|key, json| args.add(key, json));
+            }
+            Some(b'"') => {
+                let written = json.span();
+                args.hash = hash::bytes(written);
+                args.consider(b"", written);
+            }
             _ => args.hash = canonical(json, MAX_DEPTH),
         }
         args
     }
 
     /// Returns arguments that consist of one text.
-    pub fn of_text(text: Raw<'_>) -> Args {
-        Args { hash: hash::bytes(text.0), timeout_ms: None }
+    pub fn of_text(text: Raw<'a>) -> Args<'a> {
+        Args { hash: hash::bytes(text.0), text: Some(text), ..Args::default() }
+    }
+
+    /// Returns the most informative argument as one line for people, without secrets.
+    pub fn subject(self) -> String {
+        let text = match (self.text, self.subject) {
+            (Some(text), _) => text.decode_head(MAX_RAW_SUBJECT),
+            (None, Some(subject)) => words(subject.written, 2),
+            (None, None) if self.written == b"{}" => return String::new(),
+            (None, None) => {
+                let start = &self.written[..self.written.len().min(MAX_RAW_SUBJECT)];
+                String::from_utf8_lossy(start).into_owned()
+            }
+        };
+        one_line(&redact::text(unwrapped(text.trim())), MAX_SUBJECT - '…'.len_utf8())
+    }
+
+    /// Takes an argument as the subject if it says more than the one so far. An unknown argument must be a text.
+    fn consider(&mut self, key: &'a [u8], written: &'a [u8]) {
+        let rank = SUBJECTS.iter().position(|known| *known == key).unwrap_or(SUBJECTS.len());
+        let fits = match written.first() {
+            Some(b'"') => !Raw(written.get(1..written.len() - 1).unwrap_or_default()).is_blank(),
+            Some(b'[' | b'{') => rank < SUBJECTS.len(),
+            Some(_) | None => false,
+        };
+        if fits && self.subject.is_none_or(|known| (rank, key) < (known.rank, known.key)) {
+            self.subject = Some(Subject { rank, key, written });
+        }
     }
 
     fn timeout(self, reader: ReaderName, name: &str) -> Option<Dur> {
@@ -95,15 +169,56 @@ impl Args {
     }
 
     /// Adds an argument. The hashes are summed, because the order of arguments does not matter.
-    pub fn add(&mut self, key: &[u8], json: &mut Json<'_>) {
-        if key == b"timeout" {
-            let written = json.span();
+    pub fn add(&mut self, key: &'a [u8], json: &mut Json<'a>) {
+        let written = json.span();
+        let hash = if key == b"timeout" {
             self.timeout_ms = Json::value(written).whole();
-            self.hash = self.hash.wrapping_add(hash::mix(hash::bytes(key), hash::bytes(written)));
+            hash::bytes(written)
         } else {
-            self.hash = self.hash.wrapping_add(hash::mix(hash::bytes(key), canonical(json, MAX_DEPTH)));
-        }
+            self.consider(key, written);
+            canonical(&mut Json::value(written), MAX_DEPTH)
+        };
+        self.hash = self.hash.wrapping_add(hash::mix(hash::bytes(key), hash));
     }
+}
+
+/// Returns the text of an argument: the text itself, the texts of a list, or what says most in an object.
+fn words(written: &[u8], depth: usize) -> String {
+    let mut json = Json::value(written);
+    match json.kind() {
+        Some(b'"') => json.text().unwrap_or_default().decode_head(MAX_RAW_SUBJECT),
+        Some(b'[') if depth > 0 => {
+            let (mut texts, mut length) = (Vec::new(), 0);
+            json.items(|json| {
+                let item = json.span();
+                if length < MAX_SUBJECT {
+                    texts.push(words(item, depth - 1));
+                    length += texts.last().map_or(0, String::len);
+                }
+            });
+            // A list of words is a command line; other lists name files.
+            texts.join(if written.starts_with(b"[\"") { " " } else { ", " })
+        }
+        Some(b'{') if depth > 0 => {
+            let mut args = Args::default();
+            json.fields(|key, json| args.consider(key, json.span()));
+            args.subject.map_or_else(String::new, |subject| words(subject.written, depth - 1))
+        }
+        _ => String::new(),
+    }
+}
+
+/// Removes the shell around a command: `/bin/bash -lc 'make test'` becomes `make test`.
+fn unwrapped(command: &str) -> &str {
+    let inner = command.split_once(" -lc ").filter(|(shell, _)| !shell.contains(' ')).map(|(_, rest)| rest);
+    let Some(inner) = inner else { return command };
+    let quoted = |q: char| inner.strip_prefix(q).and_then(|rest| rest.strip_suffix(q));
+    quoted('\'').or_else(|| quoted('"')).unwrap_or(inner)
+}
+
+/// Returns the subject of a call whose arguments are given as JSON.
+pub fn subject(args: &str) -> String {
+    Args::of(&mut Json::value(args.as_bytes())).subject()
 }
 
 /// Below this depth arguments are hashed as written.
@@ -138,9 +253,10 @@ pub fn result(text: &str) -> u64 {
     digest(text.as_bytes())
 }
 
-pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args) -> Sign {
+pub(crate) fn started(reader: ReaderName, id: Raw<'_>, name: String, args: Args<'_>) -> Sign {
     Sign::ToolStarted(ToolStarted {
         id: id.decode_head(MAX_NAME),
+        subject: args.subject(),
         call: hash::mix(hash::bytes(name.as_bytes()), args.hash),
         timeout: args.timeout(reader, &name),
         delegates: delegates(reader, &name),
@@ -230,5 +346,39 @@ fn first_text(json: &mut Json<'_>, words: &mut String) {
             _ => {}
         }),
         _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_subject_of_a_call_is_its_most_informative_argument_without_secrets() {
+        for (args, expected) in [
+            (r#"{"description":"run it","command":"make test"}"#, "make test"),
+            (r#"{"timeout":5,"file_path":"/w/a.rs","content":"x"}"#, "/w/a.rs"),
+            (r#"{"command":["bash","-lc","make test"]}"#, "make test"),
+            (r#"{"changes":[{"path":"a.rs","kind":"add"},{"path":"b.rs"}]}"#, "a.rs, b.rs"),
+            (r#"{"arguments":{"query":"is:open"}}"#, "is:open"),
+            (r#"{"b":"second","a":"first"}"#, "first"),
+            (r#"{"n":3}"#, r#"{"n":3}"#),
+            (r#"{"command":"  "}"#, r#"{"command":"  "}"#),
+            ("{}", ""),
+            (r#""plain words""#, "plain words"),
+            (r#"{"command":"curl --token abc x\nmore\u001b[2J"}"#, "curl --token *** x"),
+            (r#"{"command":"echo hi"#, ""),
+        ] {
+            assert_eq!(subject(args), expected, "{args}");
+        }
+    }
+
+    // promise: 4
+    #[test]
+    fn a_subject_is_bounded() {
+        for length in [MAX_SUBJECT - 1, MAX_SUBJECT, MAX_SUBJECT + 1, 100_000] {
+            let found = subject(&format!(r#"{{"command":"{}"}}"#, "x".repeat(length)));
+            assert!(found.len() <= MAX_SUBJECT, "{length}: {}", found.len());
+        }
     }
 }

@@ -8,11 +8,11 @@ mod drawing;
 mod error;
 mod learned_limits;
 mod loading;
+mod local;
 mod log_dir;
 mod loop_args;
 mod operator;
 mod pinning;
-mod render;
 mod run_handle;
 mod runs;
 mod sandboxing;
@@ -50,6 +50,9 @@ struct Cli {
         help = "When to color output: auto, always or never"
     )]
     color: color::When,
+    /// Show times in UTC instead of the local time zone
+    #[arg(long, global = true)]
+    utc: bool,
 }
 
 const AFTER_HELP: &str = "\
@@ -102,6 +105,7 @@ fn main() -> ExitCode {
     match Cli::try_parse_from(loop_args::regroup(std::env::args_os().collect(), &command_line())) {
         Ok(cli) => {
             color::choose(cli.color);
+            local::choose(cli.utc);
             finish(cli.command.map_or_else(commands::list_latest, Command::run))
         }
         Err(error) => {

@@ -6,8 +6,8 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Reporter;
 use dogwatch_host::driver::inbox::{Inbox, Mail};
+use dogwatch_host::driver::{OutputView, Reporter};
 use dogwatch_host::process::caller;
 use dogwatch_server::{BusyError, Reply, Request, RunHandle, watch};
 use std::sync::mpsc::sync_channel;
@@ -106,5 +106,9 @@ impl Reporter for Announcing {
 
     fn ticks(&self) -> bool {
         self.inner.ticks()
+    }
+
+    fn output(&self) -> Option<std::sync::Arc<dyn OutputView>> {
+        self.inner.output()
     }
 }

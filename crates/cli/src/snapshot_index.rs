@@ -17,6 +17,8 @@ pub struct SnapshotIndex {
     found: FoundRun,
     started: Box<RunStarted>,
     nodes: BTreeMap<NodeName, NodeIterations>,
+    /// The snapshots after iterations, in order of time.
+    taken: Vec<(NodeName, Iteration)>,
     /// The first and the latest snapshot of any node.
     first: (NodeName, Iteration),
     last: (NodeName, Iteration),
@@ -38,7 +40,7 @@ impl SnapshotIndex {
         let record = found.record()?;
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
-        let (mut first, mut last) = (None, None);
+        let (mut first, mut last, mut taken) = (None, None, Vec::new());
         for recorded in record.events {
             match recorded.event {
                 Event::RunStarted(s) => started = Some(s),
@@ -48,6 +50,9 @@ impl SnapshotIndex {
                 Event::SnapshotTaken { node, iteration, .. } => {
                     nodes.entry(node.clone()).or_default().snapshots.insert(iteration);
                     first.get_or_insert((node.clone(), iteration));
+                    if iteration.0 > 0 {
+                        taken.push((node.clone(), iteration));
+                    }
                     last = Some((node, iteration));
                 }
                 _ => {}
@@ -61,7 +66,12 @@ impl SnapshotIndex {
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
         };
-        Ok(SnapshotIndex { found: found.clone(), started, nodes, first, last })
+        Ok(SnapshotIndex { found: found.clone(), started, nodes, taken, first, last })
+    }
+
+    /// Returns the iterations that have a snapshot, in order of time.
+    pub fn iterations(&self) -> impl Iterator<Item = (NodeName, Iteration)> {
+        self.taken.iter().cloned()
     }
 
     /// Returns how the run was started.

@@ -175,6 +175,7 @@ fn watchdog_20_a_declared_timeout_and_a_minute_replace_the_cap() {
     let tool = ToolStarted {
         id: "t".into(),
         name: "Bash".into(),
+        subject: String::new(),
         call: 1,
         timeout,
         delegates: false,
@@ -479,6 +480,7 @@ fn a_heartbeat_that_hangs_is_no_tool_in_flight() {
     let tool = ToolStarted {
         id: "h".into(),
         name: "mcp__dogwatch__heartbeat".into(),
+        subject: String::new(),
         call: 7,
         timeout: None,
         delegates: false,

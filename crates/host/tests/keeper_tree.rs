@@ -110,7 +110,7 @@ fn sweep_of_an_empty_tree_is_answered_immediately() {
     exited(&mut keeper);
     for order in [Order::Sweep { grace: rig::PATIENCE }, Order::Kill] {
         keeper.send(order).expect("the keeper reads");
-        assert_eq!(next(&mut keeper), Report::Empty { job: 1, killed: 0 });
+        assert_eq!(next(&mut keeper), Report::Empty { job: 1, killed: 0, names: Vec::new() });
     }
 }
 

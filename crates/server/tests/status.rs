@@ -418,6 +418,7 @@ fn session_end() -> SessionEnded {
         stderr_bytes: 0,
         cut_bytes: 0,
         leftovers: 0,
+        leftover_names: Vec::new(),
         session: None,
         agent_version: None,
         model: None,

@@ -111,6 +111,7 @@ fn an_agent_that_continues_after_its_question_is_subject_to_the_silence_limit() 
     let tool = ToolStarted {
         id: "t".into(),
         name: "Bash".into(),
+        subject: String::new(),
         call: 1,
         timeout: None,
         delegates: false,

@@ -39,7 +39,6 @@ const ALL: &[Asset] = assets![
     SCRIPT "/app/graph.js" = "app/graph.js",
     SCRIPT "/app/list.js" = "app/list.js",
     SCRIPT "/app/api.js" = "app/api.js",
-    SCRIPT "/app/readable.js" = "app/readable.js",
     SCRIPT "/app/output.js" = "app/output.js",
     SCRIPT "/app/steer.js" = "app/steer.js",
     SCRIPT "/app/state.js" = "app/state.js",

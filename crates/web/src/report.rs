@@ -4,14 +4,18 @@ use crate::bundle;
 use crate::thin::{self, Thinned};
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::status::Status;
+use dogwatch_core::text::figures::count;
 use serde::Serialize;
 use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
+use std::collections::BTreeMap;
 
 /// The maximum size of a report in bytes, so that it can be sent by mail.
 pub const MAX_REPORT: usize = 2_000_000;
 /// Space reserved for the markup around script, style and record, in bytes.
 const MARGIN: usize = 4 * 1024;
+/// The most bytes of diffs in a report.
+pub const MAX_DIFFS: usize = 500_000;
 /// Space reserved for the notes about omitted records, in bytes.
 const NOTES: usize = 1024;
 
@@ -23,6 +27,8 @@ pub struct Subject<'a> {
     pub status: &'a Status,
     /// The events of the run.
     pub events: &'a [Recorded],
+    /// What the iterations changed, by `node/iteration`, the newest last.
+    pub diffs: &'a [(String, String)],
 }
 
 /// The record as `report.js` reads it.
@@ -30,6 +36,7 @@ pub struct Subject<'a> {
 struct Record<'a> {
     run: Run<'a>,
     notes: Vec<String>,
+    diffs: BTreeMap<&'a str, &'a str>,
     events: &'a [Box<RawValue>],
 }
 
@@ -69,13 +76,33 @@ pub fn report(subject: &Subject<'_>) -> String {
 
 /// Returns the record as JSON of at most `room` bytes. It contains no `<`, so it cannot end its script element.
 fn record(subject: &Subject<'_>, room: usize) -> String {
-    let around = json(subject, Thinned::default()).len();
-    json(subject, thin::thin(subject.events, room.saturating_sub(around + NOTES)))
+    let (diffs, left_out) = fitting(subject.diffs);
+    let around = json(subject, &diffs, Thinned::default()).len();
+    let mut thinned = thin::thin(subject.events, room.saturating_sub(around + NOTES));
+    if left_out > 0 {
+        let many = count(left_out as u64, "iteration");
+        thinned.notes.push(format!("Left out the changes of {many}; use `dogwatch diff` to see them."));
+    }
+    json(subject, &diffs, thinned)
 }
 
-fn json(subject: &Subject<'_>, thinned: Thinned) -> String {
+/// Returns the newest diffs that fit, and how many do not.
+fn fitting(diffs: &[(String, String)]) -> (BTreeMap<&str, &str>, usize) {
+    let mut room = MAX_DIFFS;
+    let fits = |(_, text): &&(String, String)| {
+        let bytes = in_script(&serde_json::to_string(text).unwrap_or_default()).len();
+        room = room.saturating_sub(bytes);
+        room > 0
+    };
+    let kept: BTreeMap<_, _> =
+        diffs.iter().rev().take_while(fits).map(|(key, text)| (key.as_str(), text.as_str())).collect();
+    let left_out = diffs.len() - kept.len();
+    (kept, left_out)
+}
+
+fn json(subject: &Subject<'_>, diffs: &BTreeMap<&str, &str>, thinned: Thinned) -> String {
     let notes = all_notes(subject.status, thinned.notes);
-    let record = Record { run: Run::of(subject), notes, events: &thinned.lines };
+    let record = Record { run: Run::of(subject), notes, diffs: diffs.clone(), events: &thinned.lines };
     // Serialization cannot fail: the events were read from JSON.
     in_script(&serde_json::to_string(&record).unwrap_or_default())
 }

@@ -59,7 +59,7 @@ impl Journal {
 
     fn report(&self) -> String {
         let status = Status::of(&View::fold(&self.events), None);
-        report(&Subject { project: "/srv/atlas", status: &status, events: &self.events })
+        report(&Subject { project: "/srv/atlas", status: &status, events: &self.events, diffs: &[] })
     }
 }
 
@@ -135,6 +135,7 @@ fn tools_become_progress_when_there_are_too_many_to_show() {
         let tool = ToolStarted {
             id: format!("toolu_{n}"),
             name: "Bash".into(),
+            subject: String::new(),
             call: n,
             timeout: None,
             delegates: false,

@@ -196,10 +196,10 @@ impl Codex {
                 let call = self.running.iter().find(|(running, _)| *running == session);
                 match call {
                     Some((_, call)) => Some(call.clone()),
-                    None => return signs.push(started(ReaderName::Codex, row.call, name(row), args(row))),
+                    None => return signs.push(call_started(row.call, row)),
                 }
             }
-            _ => return signs.push(started(ReaderName::Codex, row.call, name(row), args(row))),
+            _ => return signs.push(call_started(row.call, row)),
         };
         push_bounded(&mut self.silent, Silent { id: row.call.decode_head(MAX_NAME), polls });
         signs.push(Sign::Keepalive);
@@ -227,7 +227,7 @@ impl Codex {
         self.unnamed += 1;
         let own = format!("unnamed-{}", self.unnamed);
         let id = if row.id.0.is_empty() { Raw(own.as_bytes()) } else { row.id };
-        signs.push(started(ReaderName::Codex, id, name(row), args(row)));
+        signs.push(call_started(id, row));
         signs.push(ended_with_text(ReaderName::Codex, id, true, "", None));
     }
 }
@@ -268,13 +268,15 @@ fn name(row: &Row<'_>) -> String {
     }
 }
 
-fn args(row: &Row<'_>) -> Args {
+/// Returns the start of a call. Its arguments are an object, one text, or JSON inside a text.
+fn call_started(id: Raw<'_>, row: &Row<'_>) -> Sign {
     let text = row.arguments.map(Raw::decode).filter(|text| text.starts_with('{'));
-    match (&text, row.arguments) {
+    let args = match (&text, row.arguments) {
         (Some(text), _) => Args::of(&mut Json::value(text.as_bytes())),
         (None, Some(raw)) => Args::of_text(raw),
         (None, None) => Args::of(&mut Json::value(row.input)),
-    }
+    };
+    started(ReaderName::Codex, id, name(row), args)
 }
 
 struct Output {

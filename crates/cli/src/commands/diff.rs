@@ -4,7 +4,7 @@ use crate::runs::Which;
 use crate::snapshot_index::SnapshotIndex;
 use dogwatch_core::record::ids::Iteration;
 use dogwatch_core::text::printable_bytes;
-use dogwatch_host::git::snapshot::{self, DiffOptions};
+use dogwatch_host::git::snapshot::{self, DiffOptions, FileChange};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
 use std::process::{Command, Stdio};
 
@@ -28,6 +28,9 @@ pub struct Args {
     /// Show only a summary of the changed files
     #[arg(long)]
     stat: bool,
+    /// Print the changed files with their numbers of lines as JSON
+    #[arg(long, conflicts_with_all = ["stat", "paths"])]
+    json: bool,
     /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
@@ -79,10 +82,24 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         }
         None => index.whole(args.node.as_deref())?,
     };
+    if args.json {
+        let files = snapshot::changed_files(&dir, &from, &to).map_err(CliError::usage)?;
+        return super::print_json(&Changed { from, to, files });
+    }
     let terminal = std::io::stdout().is_terminal();
     let options = DiffOptions { stat: args.stat, color: color::on_stdout(), paths: args.paths.clone() };
     let git = snapshot::diff(&dir, &from, &to, &options);
     if terminal { shown(git) } else { copied(git) }
+}
+
+/// The changed files, in the shape of the JSON output.
+#[derive(serde::Serialize)]
+struct Changed {
+    /// The ref of the snapshot before.
+    from: String,
+    /// The ref of the snapshot after.
+    to: String,
+    files: Vec<FileChange>,
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]

@@ -2,8 +2,9 @@
 
 use crate::color;
 use crate::error::CliError;
+use crate::local;
 use crate::runs::{FoundRun, runs_in, state_dir};
-use crate::screen::{ScreenLine, Tone, fit, paint, width, words};
+use crate::screen::{ShownLine, Tone, fit, paint, width, words};
 use dogwatch_core::record::event::RunEnded;
 use dogwatch_core::record::status::{DoingStatus, State, Status};
 use dogwatch_core::record::view::View;
@@ -40,50 +41,47 @@ pub fn run() -> Result<u8, CliError> {
     super::print(lines.collect::<String>().as_bytes())
 }
 
-fn list(runs: &[FoundRun]) -> Vec<ScreenLine> {
+fn list(runs: &[FoundRun]) -> Vec<ShownLine> {
     let mut lines = vec![head(runs.len())];
     lines.extend(runs.iter().take(MAX_RUNS).map(|run| match run.view() {
         Ok(view) => line(&view, run),
         Err(_) => {
             let text =
                 format!("{}  cannot read its record; `dogwatch status {}` shows why", when(None), run.tail());
-            ScreenLine { tone: Tone::Bad, text }
+            ShownLine { tone: Tone::Bad, text }
         }
     }));
     let text = "more about the latest run: `dogwatch status`, `dogwatch logs`, `dogwatch events`".to_owned();
-    lines.push(ScreenLine { tone: Tone::Quiet, text });
+    lines.push(ShownLine { tone: Tone::Quiet, text });
     lines
 }
 
-fn head(runs: usize) -> ScreenLine {
+fn head(runs: usize) -> ShownLine {
     let which = if runs > MAX_RUNS {
         format!("the last {MAX_RUNS} of {runs} runs")
     } else {
         words::count(runs as u64, "run")
     };
-    ScreenLine {
+    let zone = local::zone(clock::now().wall);
+    ShownLine {
         tone: Tone::Head,
-        text: format!("{which} in this directory, live ones first, then the newest; times in UTC"),
+        text: format!("{which} in this directory, live ones first, then the newest; times in {zone}"),
     }
 }
 
-fn line(view: &View, run: &FoundRun) -> ScreenLine {
+fn line(view: &View, run: &FoundRun) -> ShownLine {
     let status = Status::of(view, run.is_live().then(clock::now));
     let name = view.started.as_ref().map_or("?", |started| started.name());
     let (tone, how) = how(&status, view, run);
     let parts = [words::iterations(&view.totals()), words::span(status.supervised_s), why(view)];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), run.tail(), parts.join(", "));
-    ScreenLine { tone, text: printable(&text).replace('\n', " ") }
+    ShownLine { tone, text: printable(&text).replace('\n', " ") }
 }
 
 /// Formats a time as `11-15 20:15`.
 fn when(at: Option<Wall>) -> String {
-    let at = at.map(|at| at.to_string()).unwrap_or_default();
-    match (at.get(5..10), at.get(11..16)) {
-        (Some(day), Some(time)) => format!("{day} {time}"),
-        (_, _) => "??-?? ??:??".to_owned(),
-    }
+    at.map_or_else(|| "??-?? ??:??".to_owned(), local::short)
 }
 
 fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
@@ -105,7 +103,7 @@ fn tone(end: &RunEnded) -> Tone {
 
 fn waiting(status: &Status) -> String {
     let until = status.nodes.iter().find_map(|node| match &node.doing {
-        DoingStatus::Waiting { until: Some(until), why, .. } => Some((until.to_string(), *why)),
+        DoingStatus::Waiting { until: Some(until), why, .. } => Some((local::clock(*until), *why)),
         DoingStatus::Nothing
         | DoingStatus::Preparing
         | DoingStatus::Checking
@@ -114,7 +112,7 @@ fn waiting(status: &Status) -> String {
     });
     match until {
         Some((until, why)) => {
-            format!("waiting until {} ({})", until.get(11..19).unwrap_or(&until), words::wait(why))
+            format!("waiting until {until} ({})", words::wait(why))
         }
         None => "waiting".to_owned(),
     }

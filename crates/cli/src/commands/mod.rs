@@ -35,6 +35,7 @@ mod undo;
 mod verdict;
 mod wake;
 
+pub use logs::Source;
 pub use report::page as report_page;
 pub use status::{headline, status as status_of, text as status_text};
 

@@ -1,20 +1,24 @@
 use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
+use changes::Changes;
 use dogwatch_core::record::summary::RunSummary;
 use dogwatch_core::record::view::View;
 use std::path::PathBuf;
 
+mod changes;
 mod html;
 mod json;
 mod markdown;
+mod opening;
 mod paragraphs;
 mod tables;
 
 /// Write a report of a run as Markdown or HTML
 ///
-/// The report starts with a three-line summary. It then lists the timeline, the watchdog verdicts with their
-/// evidence, checks, waits, cost, problems, unfinished work, and the snapshots with the commands that show or undo
-/// each iteration. A live run is reported up to now.
+/// The report starts with a summary: what was asked, what was done, what it cost and what needs attention. It then
+/// lists the changes as a diff, the timeline, the watchdog verdicts with their evidence, checks with their output,
+/// planned and real waits, cost, problems, unfinished work, and the snapshots with the commands that show or undo each
+/// iteration. A live run is reported up to now.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
@@ -54,6 +58,7 @@ pub struct Report {
     pub broken_chain: Option<u64>,
     /// Why the record is not as dogwatch wrote it.
     pub record_problem: Option<String>,
+    pub changes: Changes,
 }
 
 impl Report {
@@ -63,7 +68,8 @@ impl Report {
         let (record, integrity) = found.judged_record()?;
         let summary = RunSummary::fold(&record.events);
         let (broken_chain, record_problem) = (record.chain.broken(), integrity.problem());
-        Ok(Report { found: found.clone(), summary, live, broken_chain, record_problem })
+        let changes = Changes::of(found);
+        Ok(Report { found: found.clone(), summary, live, broken_chain, record_problem, changes })
     }
 
     /// Returns the view of the run.

@@ -3,7 +3,7 @@ use crate::runs::{FoundRun, registered};
 use crate::screen::words;
 use crate::snapshot_index::SnapshotIndex;
 use crate::supervise::hold;
-use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::record::status::Status;
 use dogwatch_core::text::printable;
 use dogwatch_host::clock;
@@ -35,6 +35,9 @@ pub struct Args {
     /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Print what was restored as JSON
+    #[arg(long)]
+    json: bool,
     /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
@@ -105,6 +108,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         snapshot::prepare(undo).map_err(|why| CliError::usage(format!("{}: {why}", dir.display())))?;
     if prepared.counts() == (0, 0) {
         let _ = prepared.give_up();
+        if args.json {
+            let (dir, restored) = (dir.display().to_string(), snapshot::Restored::default());
+            return super::print_json(&Done { run: &found.id, node: &node, dir, restored, saved: None });
+        }
         return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
     }
     match if args.yes { Ok(true) } else { confirm(&prepared, &found, &dir, &title) } {
@@ -124,6 +131,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         dir: &dir,
         title: &title,
         several: has_several_nodes(&index),
+        json: args.json,
     };
     restoring.restore(prepared)
 }
@@ -226,6 +234,19 @@ struct Restoring<'a> {
     dir: &'a Path,
     title: &'a str,
     several: bool,
+    json: bool,
+}
+
+/// The result of an undo, in the shape of the JSON output.
+#[derive(serde::Serialize)]
+struct Done<'a> {
+    run: &'a RunId,
+    node: &'a NodeName,
+    dir: String,
+    #[serde(flatten)]
+    restored: snapshot::Restored,
+    /// The ref that keeps the previous files; null if nothing had to be changed.
+    saved: Option<String>,
 }
 
 impl Restoring<'_> {
@@ -239,6 +260,12 @@ impl Restoring<'_> {
                 format!("the previous files are saved; restore them with `{back}`"),
             )
         })?;
+        let code = u8::from(restored.left > 0);
+        if self.json {
+            let (dir, saved) = (self.dir.display().to_string(), Some(saved));
+            super::print_json(&Done { run: &self.found.id, node: self.node, dir, restored, saved })?;
+            return Ok(code);
+        }
         let mut text = String::new();
         let files = words::count(restored.written, "file");
         let removed = restored.removed;
@@ -266,7 +293,7 @@ impl Restoring<'_> {
         }
         let _ = writeln!(text, "the previous files are saved in {saved}\nrestore them with `{back}`");
         super::print(printable(&text).as_bytes())?;
-        Ok(u8::from(restored.left > 0))
+        Ok(code)
     }
 
     /// Returns the command that restores the previous files.

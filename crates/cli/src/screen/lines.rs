@@ -1,41 +1,32 @@
 //! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
-use super::terminal::paint;
-use super::words;
-use super::writer::Writer;
-use super::{Lost, Show};
+use super::output::Outputs;
+use super::writer::Screen;
+use super::{Show, ShownLine, words};
+use crate::local;
 use dogwatch_core::record::event::{Event, NodeAttempt, NodeState, Recorded, RunEnded, RunStarted, WaitWhy};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::record::view::{NodeView, View};
 use dogwatch_core::record::words::{Sentence, Style, Tone, Weight};
 use dogwatch_core::text::{one_line, printable};
-use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Reporter;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::{Moment, Wall};
+use dogwatch_host::driver::{OutputView, Reporter};
 use dogwatch_host::store::registry::Registry;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// The most of the agent's command line to show in the first line, in bytes.
 const MAX_AGENT: usize = 80;
-
-/// A line to show.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ScreenLine {
-    pub tone: Tone,
-    pub text: String,
-}
-
-impl From<Sentence> for ScreenLine {
-    fn from(sentence: Sentence) -> ScreenLine {
-        ScreenLine { tone: sentence.tone, text: sentence.text }
-    }
-}
 
 /// Turns events into lines. Collects the parts of a line until the line is complete.
 pub struct Formatter {
     run_dir: PathBuf,
     show: Show,
     nodes: BTreeMap<NodeName, Pieces>,
+    /// The width of the column for node names; 0 in a run of one node. Known once the run has started.
+    pub names: Option<usize>,
 }
 
 /// The collected parts of the incomplete lines of one node.
@@ -53,53 +44,53 @@ const MAX_NAME: usize = 20;
 impl Formatter {
     /// Returns a formatter for a run.
     pub fn new(run_dir: &Path, show: Show) -> Formatter {
-        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new() }
+        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new(), names: None }
     }
 
     /// Returns the lines for an event. In a graph, each line starts with the name of its node.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
-    pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<ScreenLine> {
-        let event = &recorded.event;
+    pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<ShownLine> {
+        let (event, at) = (&recorded.event, recorded.at);
+        let names = *self.names.get_or_insert_with(|| name_column(view));
         match event {
-            Event::RunStarted(s) => return self.head(s),
-            Event::RunEnded(end) => return self.foot(event, end, view),
+            Event::RunStarted(s) => return self.head(s, at),
+            Event::RunEnded(end) => return self.foot(event, end, at, view),
             _ => {}
         }
-        let graph = view.nodes.len() > 1;
-        let Some(node) = event.node() else { return main_line(event, self.show) };
+        let Some(node) = event.node() else { return main_line(event, at, self.show) };
         let pieces = self.nodes.entry(node.clone()).or_default();
-        let mut lines = if graph { state_change(event) } else { Vec::new() };
+        let mut lines = if names > 0 { state_change(event) } else { Vec::new() };
         if lines.is_empty() {
-            lines = pieces.format(event, self.show);
+            lines = pieces.format(event, at, self.show);
         }
         if matches!(event, Event::NodeTransition { to: NodeState::Done | NodeState::Failed, .. }) {
             self.nodes.remove(node);
         }
-        if graph {
-            let wide = view.nodes.iter().map(|n| n.name.as_str().chars().count()).max().unwrap_or(0);
-            let wide = wide.min(MAX_NAME);
+        if names > 0 {
             for line in &mut lines {
                 line.text =
-                    printable(&format!("{:<wide$}  {}", node.as_str(), line.text.trim_start())).into_owned();
+                    printable(&format!("{:<names$}  {}", node.as_str(), line.text.trim_start())).into_owned();
             }
         }
         lines
     }
 
-    fn head(&self, s: &RunStarted) -> Vec<ScreenLine> {
+    fn head(&self, s: &RunStarted, at: Wall) -> Vec<ShownLine> {
         let name = match s.nodes.len() {
             1 => s.name().to_owned(),
             many => format!("{}, {}", s.name(), words::count(many as u64, "node")),
         };
-        let text = format!("dogwatch  {name}  ({})  run {}", one_line(&s.agent, MAX_AGENT), s.run);
-        vec![ScreenLine { tone: Tone::Head, text: printable(&text).into_owned() }]
+        let (agent, at) = (one_line(&s.agent, MAX_AGENT), local::full(at));
+        let text = format!("dogwatch  {name}  ({agent})  run {}  {at}", s.run);
+        vec![ShownLine { tone: Tone::Head, text: printable(&text).into_owned() }]
     }
 
-    fn foot(&self, event: &Event, end: &RunEnded, view: &View) -> Vec<ScreenLine> {
+    fn foot(&self, event: &Event, end: &RunEnded, at: Wall, view: &View) -> Vec<ShownLine> {
         let second = format!(
-            "  {}; {}; exit code {}",
+            "  {}; {}, ended at {}; exit code {}",
             words::iterations(&view.totals()),
             words::span(end.total_duration_s),
+            local::clock(at),
             end.exit_code
         );
         let head = view.started.as_ref().and_then(|started| Registry::of_user().head(&started.run));
@@ -107,8 +98,8 @@ impl Formatter {
         let third = format!("  record: {}{head}", shown_path(&self.run_dir));
         let fourth = merge_command(view).map(|command| (Tone::Plain, format!("  merge the work: {command}")));
         let more = [(Tone::Plain, second), (Tone::Quiet, third)].into_iter().chain(fourth);
-        let mut lines = vec![ScreenLine::from(words::sentence(event, Style::Line))];
-        lines.extend(more.map(|(tone, text)| ScreenLine { tone, text: printable(&text).into_owned() }));
+        let mut lines = vec![ShownLine::from(words::sentence(event, Style::Line))];
+        lines.extend(more.map(|(tone, text)| ShownLine { tone, text: printable(&text).into_owned() }));
         lines
     }
 }
@@ -120,24 +111,36 @@ fn merge_command(view: &View) -> Option<String> {
     view.nodes.iter().any(on_branch).then(|| format!("dogwatch merge {}", run.tail()))
 }
 
-/// Returns the line for an event that the screen shows by itself, indented below the heading of its iteration.
-fn main_line(event: &Event, show: Show) -> Vec<ScreenLine> {
-    let style = if show == Show::Quiet { Style::Full } else { Style::Line };
-    let Sentence { weight, tone, text } = words::sentence(event, style);
-    let is_outcome = tone == Tone::Bad || event.ending().is_some();
-    match (weight, show) {
-        // Without the headings of the iterations there is nothing to indent.
-        (Weight::Main, Show::Quiet) if is_outcome => vec![ScreenLine { tone, text }],
-        (Weight::Main, Show::Normal | Show::Verbose) if tone == Tone::Head => vec![ScreenLine { tone, text }],
-        (Weight::Main, Show::Normal | Show::Verbose) | (Weight::Detail, Show::Verbose) => {
-            vec![ScreenLine { tone, text: format!("  {text}") }]
-        }
-        (_, _) => Vec::new(),
+/// Returns the width of the column for node names; 0 in a run of one node.
+fn name_column(view: &View) -> usize {
+    match view.nodes.as_slice() {
+        [] | [_] => 0,
+        many => many.iter().map(|n| n.name.as_str().chars().count()).max().unwrap_or(0).min(MAX_NAME),
     }
 }
 
+/// Returns the line for an event that the screen shows by itself, indented below the heading of its iteration. A heading
+/// and bad news have the time of day.
+fn main_line(event: &Event, at: Wall, show: Show) -> Vec<ShownLine> {
+    let style = if show == Show::Quiet { Style::Full } else { Style::Line };
+    let Sentence { weight, tone, text } = words::sentence(event, style);
+    let is_outcome = tone == Tone::Bad || event.ending().is_some();
+    let at = local::clock(at);
+    let text = match (weight, show) {
+        // Without the headings of the iterations there is nothing to indent.
+        (Weight::Main, Show::Quiet) if is_outcome => format!("{at}  {text}"),
+        (Weight::Main, Show::Normal | Show::Verbose) if tone == Tone::Head => format!("{text}  {at}"),
+        (Weight::Main, Show::Normal | Show::Verbose) if tone == Tone::Bad && event.ending().is_none() => {
+            format!("  {at} {text}")
+        }
+        (Weight::Main, Show::Normal | Show::Verbose) | (Weight::Detail, Show::Verbose) => format!("  {text}"),
+        (_, _) => return Vec::new(),
+    };
+    vec![ShownLine { tone, text }]
+}
+
 /// Returns a line when a node of a graph is done, failed or blocked.
-fn state_change(event: &Event) -> Vec<ScreenLine> {
+fn state_change(event: &Event) -> Vec<ShownLine> {
     let Event::NodeTransition { to, .. } = event else { return Vec::new() };
     match to {
         NodeState::Done | NodeState::Failed | NodeState::Blocked => {
@@ -147,27 +150,27 @@ fn state_change(event: &Event) -> Vec<ScreenLine> {
     }
 }
 
-fn line(tone: Tone, text: String) -> Vec<ScreenLine> {
-    vec![ScreenLine { tone, text: printable(&text).into_owned() }]
+fn line(tone: Tone, text: String) -> Vec<ShownLine> {
+    vec![ShownLine { tone, text: printable(&text).into_owned() }]
 }
 
 /// Returns a line that a quiet run does not print.
-fn normally(show: Show, tone: Tone, text: String) -> Vec<ScreenLine> {
+fn normally(show: Show, tone: Tone, text: String) -> Vec<ShownLine> {
     if show == Show::Quiet { Vec::new() } else { line(tone, text) }
 }
 
 impl Pieces {
     /// Returns the lines of an event. Adds to its sentence what earlier events of the iteration said.
     #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
-    fn format(&mut self, event: &Event, show: Show) -> Vec<ScreenLine> {
+    fn format(&mut self, event: &Event, at: Wall, show: Show) -> Vec<ShownLine> {
         if event.ending().is_some() {
-            return self.over(event, show);
+            return self.over(event, at, show);
         }
         match event {
             Event::IterationStarted { .. } => {
                 self.prepared.clear();
                 self.ended.clear();
-                main_line(event, show)
+                main_line(event, at, show)
             }
             Event::CommandFinished(c) => {
                 self.prepared.push(words::command(c));
@@ -178,34 +181,39 @@ impl Pieces {
                 normally(show, Tone::Quiet, format!("  {}", self.prepared.join(", ")))
             }
             Event::SessionEnded(s) => {
-                let said = words::said(s);
                 self.ended = words::session(s);
-                if said.is_empty() {
-                    Vec::new()
-                } else {
-                    normally(show, Tone::Plain, format!("  \"{said}\""))
-                }
+                // A verbose run has shown the whole message.
+                let said = Some(words::said(s)).filter(|said| !said.is_empty() && show == Show::Normal);
+                let said = said.map(|said| (Tone::Plain, format!("  \"{said}\"")));
+                let killed = words::killed(s).filter(|_| show != Show::Quiet);
+                let killed = killed.map(|killed| (Tone::Quiet, format!("  {killed}")));
+                said.into_iter().chain(killed).flat_map(|(tone, text)| line(tone, text)).collect()
             }
             Event::NodeAttempt(attempt) if !attempt.converged && show != Show::Quiet => {
                 failed_checks(attempt)
             }
             // After a resume, the idle iteration was reported by the previous process.
-            Event::WaitStarted { why: WaitWhy::Idle, delay_s: Some(delay), because, .. } => {
+            Event::WaitStarted { why: WaitWhy::Idle, delay_s: Some(delay), until, because, .. } => {
                 let why = if self.idle.is_empty() { "idle" } else { &self.idle };
-                let because = words::because(because.as_deref());
-                let text = format!("  {why}, backing off to {}{because}", words::seconds(*delay));
+                let (until, because) = (ends_at(*delay, *until), words::because(because.as_deref()));
+                let text = format!("  {why}, backing off to {}{until}{because}", words::seconds(*delay));
                 normally(show, Tone::Quiet, text)
             }
-            event => main_line(event, show),
+            Event::WaitStarted { delay_s: Some(delay), until, .. } => {
+                let mut lines = main_line(event, at, show);
+                lines.iter_mut().for_each(|line| line.text.push_str(&ends_at(*delay, *until)));
+                lines
+            }
+            event => main_line(event, at, show),
         }
     }
 
     /// Returns the last line of an iteration: how it ended, why, and a summary of its session.
-    fn over(&mut self, event: &Event, show: Show) -> Vec<ScreenLine> {
+    fn over(&mut self, event: &Event, at: Wall, show: Show) -> Vec<ShownLine> {
         if let Event::IterationIdle { reason, consecutive, .. } = event {
             self.idle = format!("idle ({} in a row, {reason})", words::nth(*consecutive));
         }
-        let mut lines = main_line(event, show);
+        let mut lines = main_line(event, at, show);
         if !self.ended.is_empty() {
             lines.iter_mut().for_each(|line| line.text.push_str(&format!("; {}", self.ended)));
         }
@@ -213,12 +221,21 @@ impl Pieces {
     }
 }
 
+/// The shortest wait whose end is shown as a time of day.
+const LONG_WAIT: Dur = Dur::from_mins(1);
+
+/// Returns the end of a long wait: `, until 21:15:33`.
+fn ends_at(delay: Dur, until: Option<Wall>) -> String {
+    let until = until.filter(|_| delay >= LONG_WAIT);
+    until.map_or_else(String::new, |until| format!(", until {}", local::clock(until)))
+}
+
 /// Returns a line for each failed check and one for the last line of its output.
-fn failed_checks(attempt: &NodeAttempt) -> Vec<ScreenLine> {
+fn failed_checks(attempt: &NodeAttempt) -> Vec<ShownLine> {
     let mut lines = Vec::new();
     for (sentence, output) in words::failed_checks(attempt) {
         lines.extend(line(sentence.tone, format!("  {}", sentence.text)));
-        lines.extend(output.map(|output| ScreenLine { tone: Tone::Quiet, text: format!("    {output}") }));
+        lines.extend(output.map(|output| ShownLine { tone: Tone::Quiet, text: format!("    {output}") }));
     }
     lines
 }
@@ -232,31 +249,37 @@ fn shown_path(path: &Path) -> String {
 /// The reporter for files and pipes.
 pub struct Lines {
     formatter: Formatter,
-    writer: Writer,
-    color: bool,
+    screen: Screen,
+    outputs: Option<Arc<Outputs>>,
 }
 
 impl Lines {
     /// Returns a reporter that prints lines to stdout.
-    pub fn new(formatter: Formatter, lost: Lost, color: bool) -> Lines {
-        Lines { formatter, writer: Writer::new(lost), color }
+    pub fn new(formatter: Formatter, screen: Screen, outputs: Option<Arc<Outputs>>) -> Lines {
+        Lines { formatter, screen, outputs }
     }
 }
 
 impl Reporter for Lines {
     fn begin(&mut self) -> std::io::Result<()> {
-        self.writer.begin()
+        self.screen.begin()
     }
 
     fn show(&mut self, event: &Recorded, view: &View) {
-        for line in self.formatter.format(event, view) {
-            self.writer.write(paint(self.color, line.tone, &line.text) + "\n");
+        let lines = self.formatter.format(event, view);
+        if let Some(outputs) = &self.outputs {
+            outputs.set_names(self.formatter.names.unwrap_or(0));
         }
+        self.screen.lines(&lines);
     }
 
     fn tick(&mut self, _: Moment, _: &View) {}
 
     fn ticks(&self) -> bool {
         false
+    }
+
+    fn output(&self) -> Option<Arc<dyn OutputView>> {
+        self.outputs.clone().map(|outputs| outputs as Arc<dyn OutputView>)
     }
 }

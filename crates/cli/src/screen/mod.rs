@@ -5,11 +5,12 @@
 
 mod json;
 mod lines;
+mod output;
 mod terminal;
 mod writer;
 
-pub use dogwatch_core::record::words::Tone;
-pub use lines::{Formatter, ScreenLine};
+pub use dogwatch_core::record::words::{ShownLine, Tone};
+pub use lines::Formatter;
 pub use terminal::{fit, paint, width};
 
 /// The words and figures that all commands share.
@@ -20,9 +21,11 @@ pub mod words {
 
 use crate::color;
 use dogwatch_host::driver::Reporter;
+use output::Outputs;
 use std::io::{self, IsTerminal};
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
+use writer::Screen;
 
 /// Output that could not be written, if any: shared by the thread that writes and the one that reports it.
 #[derive(Clone, Default)]
@@ -52,7 +55,7 @@ pub enum Show {
     /// A block of lines per iteration.
     #[default]
     Normal,
-    /// Also the details: sessions, snapshots, deferred timeouts.
+    /// Also the agent's output, and the details: sessions, snapshots, deferred timeouts.
     Verbose,
 }
 
@@ -65,7 +68,7 @@ pub struct ShowFlags {
     /// Print only how iterations and the run end, and problems
     #[arg(long, short, conflicts_with = "json")]
     quiet: bool,
-    /// Also print details: sessions, snapshots, deferred timeouts
+    /// Also print the agent's output and details: sessions, snapshots, deferred timeouts
     #[arg(long, short, conflicts_with_all = ["json", "quiet"])]
     verbose: bool,
 }
@@ -89,8 +92,12 @@ pub fn choose(show: Show, run_dir: &Path, lost: Lost) -> Box<dyn Reporter> {
     }
     let formatter = Formatter::new(run_dir, show);
     let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
-    if std::io::stdout().is_terminal() && !dumb {
-        return Box::new(terminal::Terminal::new(formatter, color::on_stdout()));
+    let terminal = std::io::stdout().is_terminal();
+    // A terminal that was closed has lost no data.
+    let screen = Screen::new(if terminal { Lost::default() } else { lost }, color::on_stdout());
+    let outputs = (show == Show::Verbose).then(|| Arc::new(Outputs::new(screen.clone())));
+    if terminal && !dumb {
+        return Box::new(terminal::Terminal::new(formatter, screen, outputs));
     }
-    Box::new(lines::Lines::new(formatter, lost, color::on_stdout()))
+    Box::new(lines::Lines::new(formatter, screen, outputs))
 }

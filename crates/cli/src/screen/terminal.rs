@@ -3,101 +3,97 @@
 //! It changes no terminal state that would have to be restored: no raw mode, no alternate screen, no hidden
 //! cursor. The live line is cleared before anything else is written.
 
-use super::Lost;
-use super::Tone;
 use super::lines::Formatter;
-use super::words;
-use super::writer::Writer;
+use super::output::Outputs;
+use super::writer::Screen;
+use super::{ShownLine, Tone, words};
+use dogwatch_core::record::calls::CallStatus;
 use dogwatch_core::record::event::{Event, NodeState, Recorded, WaitWhy};
 use dogwatch_core::record::view::{Doing, NodeView, View};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::Reporter;
+use dogwatch_host::driver::{OutputView, Reporter};
+use std::sync::Arc;
 use unicode_width::UnicodeWidthChar;
 
-const CLEAR_LINE: &str = "\r\x1b[2K";
 const DEFAULT_WIDTH: usize = 80;
 
 /// The reporter for terminals.
 pub struct Terminal {
     formatter: Formatter,
-    writer: Writer,
-    color: bool,
-    /// The live line is on the screen.
-    live: bool,
+    screen: Screen,
+    outputs: Option<Arc<Outputs>>,
     /// There is activity to show in a live line.
     busy: bool,
 }
 
 impl Terminal {
     /// Returns a reporter for a terminal.
-    pub fn new(formatter: Formatter, color: bool) -> Terminal {
-        // A terminal that was closed has lost no data.
-        let writer = Writer::new(Lost::default());
-        Terminal { formatter, writer, color, live: false, busy: false }
-    }
-
-    fn draw(&mut self, text: &str) {
-        let shown = fit(text, width().saturating_sub(1));
-        self.writer.write(format!("{CLEAR_LINE}{}", paint(self.color, Tone::Quiet, &shown)));
-        self.live = true;
-    }
-
-    fn clear(&mut self) -> &'static str {
-        if std::mem::take(&mut self.live) { CLEAR_LINE } else { "" }
+    pub fn new(formatter: Formatter, screen: Screen, outputs: Option<Arc<Outputs>>) -> Terminal {
+        Terminal { formatter, screen, outputs, busy: false }
     }
 }
 
 impl Reporter for Terminal {
     fn begin(&mut self) -> std::io::Result<()> {
-        self.writer.begin()
+        self.screen.begin()
     }
 
     fn show(&mut self, event: &Recorded, view: &View) {
-        for line in self.formatter.format(event, view) {
-            let text = format!("{}{}\n", self.clear(), paint(self.color, line.tone, &line.text));
-            self.writer.write(text);
+        let lines = self.formatter.format(event, view);
+        if let Some(outputs) = &self.outputs {
+            outputs.set_names(self.formatter.names.unwrap_or(0));
         }
+        self.screen.lines(&lines);
         if matches!(event.event, Event::SessionEnded(_) | Event::WaitEnded { .. } | Event::RunEnded(_)) {
-            let clear = self.clear();
-            self.writer.write(clear.to_owned());
+            self.screen.clear();
         }
         // A graph may be large, so its nodes are examined only when the live line is drawn.
         self.busy = match view.nodes.len() {
-            0..=1 => live_text(event.moment(), view).is_some(),
+            0..=1 => live_text(event.moment(), view, DEFAULT_WIDTH).is_some(),
             _ => !view.is_over(),
         };
     }
 
     fn tick(&mut self, now: Moment, view: &View) {
-        if let Some(text) = live_text(now, view) {
-            self.draw(&text);
+        let columns = width().saturating_sub(1);
+        if let Some(text) = live_text(now, view, columns) {
+            self.screen.draw(&ShownLine { tone: Tone::Quiet, text: fit(&text, columns) });
         }
     }
 
     fn ticks(&self) -> bool {
         self.busy
     }
+
+    fn output(&self) -> Option<Arc<dyn OutputView>> {
+        self.outputs.clone().map(|outputs| outputs as Arc<dyn OutputView>)
+    }
 }
 
 /// Returns the text of the live line, if there is activity to show.
-fn live_text(now: Moment, view: &View) -> Option<String> {
+fn live_text(now: Moment, view: &View, columns: usize) -> Option<String> {
     if view.is_over() {
         return None;
     }
     if view.nodes.len() > 1 {
-        return Some(graph_text(view));
+        return Some(graph_text(now, view, columns));
     }
     view.nodes.iter().find_map(|node| match &node.doing {
         Doing::Working { since, messages, last_output, .. } => {
+            let worked = words::clock(now.awake.since(*since));
+            let text = format!("  working for {worked}, {}", words::count(*messages, "message"));
+            let issue = health_issue(now, node).map_or_else(String::new, |issue| format!("; {issue}"));
+            let room = columns.saturating_sub(text.chars().count() + issue.chars().count() + 1);
+            if let Some(call) = call_of(now, view, node) {
+                return Some(format!("{text} {}{issue}", call.text(room)));
+            }
             let quiet = match last_output {
                 Some(at) => format!("last output {} ago", words::clock(now.awake.since(*at))),
                 None => "no output yet".to_owned(),
             };
-            let worked = words::clock(now.awake.since(*since));
-            let issue = health_issue(now, node).map_or_else(String::new, |issue| format!("; {issue}"));
-            Some(format!("  working for {worked}, {}, {quiet}{issue}", words::count(*messages, "message")))
+            Some(format!("{text}, {quiet}{issue}"))
         }
         Doing::Waiting { until: None, .. } => None,
         Doing::Waiting { why, until: Some(until), .. } => {
@@ -125,8 +121,13 @@ fn live_text(now: Moment, view: &View) -> Option<String> {
     })
 }
 
-/// Returns the progress of a graph.
-fn graph_text(view: &View) -> String {
+/// Returns the agent's newest open tool call.
+fn call_of(now: Moment, view: &View, node: &NodeView) -> Option<CallStatus> {
+    CallStatus::of(&node.session.calls, view.place(node), Some(now))
+}
+
+/// Returns the progress of a graph, and the newest tool call of its agents.
+fn graph_text(now: Moment, view: &View, columns: usize) -> String {
     let count = |is: fn(&NodeView) -> bool| view.nodes.iter().filter(|n| is(n)).count();
     let parts = [
         (count(|n| matches!(n.doing, Doing::Working { .. })), "working"),
@@ -137,7 +138,14 @@ fn graph_text(view: &View) -> String {
     ];
     let said: Vec<String> = parts.iter().filter(|(n, _)| *n > 0).map(|(n, w)| format!("{n} {w}")).collect();
     let done = count(|n| n.state == NodeState::Done);
-    format!("  {done} of {} nodes done; {}", view.nodes.len(), said.join(", "))
+    let text = format!("  {done} of {} nodes done; {}", view.nodes.len(), said.join(", "));
+    let newest = view.nodes.iter().max_by_key(|node| node.session.calls.newest().map(|call| call.since));
+    let Some((node, call)) = newest.and_then(|node| Some((node, call_of(now, view, node)?))) else {
+        return text;
+    };
+    let text = format!("{text}; {}", node.name);
+    let room = columns.saturating_sub(text.chars().count() + 1);
+    format!("{text} {}", call.text(room))
 }
 
 /// Returns the most urgent health issue of the agent.

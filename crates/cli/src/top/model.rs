@@ -3,11 +3,12 @@
 
 use super::keys::Key;
 use super::page::Page;
-use crate::screen::Tone;
+use crate::screen::{ShownLine, Tone};
 use dogwatch_core::record::event::{Outcome, Recorded};
-use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::record::status::{DoingStatus, State, Status};
 use dogwatch_core::record::view::View;
+use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::Moment;
 use std::collections::BTreeSet;
@@ -35,6 +36,11 @@ pub enum Input {
     },
     /// The journal of a run was replaced.
     Replaced(RunId),
+    /// More output of a session, if it is still the one that the page shows.
+    Printed {
+        session: Session,
+        lines: Vec<ShownLine>,
+    },
     Unreadable(RunId, String),
     Answered {
         run: RunId,
@@ -65,12 +71,26 @@ pub enum Act {
     },
     /// Read the run's journal from the start.
     Reread(RunId),
+    /// Read and follow the output of a session, or of none.
+    Output(Option<Session>),
     /// List the runs again, and check which of them are live.
     ListRuns,
     /// Draw the whole screen again.
     Redraw,
     /// Release the terminal until the process is continued.
     Suspend,
+}
+
+/// A session whose output is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Session {
+    pub run: RunId,
+    pub node: NodeName,
+    pub iteration: Iteration,
+    /// The reader that understands the output.
+    pub reader: ReaderName,
+    /// The directory in which the session works.
+    pub work_dir: String,
 }
 
 /// A request to a run.
@@ -174,9 +194,38 @@ impl Top {
 
     /// Handles an input and returns the acts for the shell.
     pub fn apply(&mut self, now: Moment, input: Input) -> Vec<Act> {
+        let before = self.shown_session();
+        let mut acts = self.apply_input(now, input);
+        let after = self.shown_session();
+        if before != after {
+            if let Some(page) = &mut self.page {
+                page.output.clear();
+            }
+            acts.push(Act::Output(after));
+        }
+        acts
+    }
+
+    /// Returns the session whose output the page shows: the latest of the run.
+    fn shown_session(&self) -> Option<Session> {
+        let page = self.page.as_ref().filter(|page| page.shows_output && !page.reading)?;
+        let row = self.current()?;
+        let (node, iteration) = page.session.clone()?;
+        let started = row.view.started.as_ref()?;
+        let plan = started.settings.nodes.iter().find(|plan| plan.name == node);
+        let reader = plan.map_or(ReaderName::Plain, |plan| plan.settings.reader);
+        Some(Session { run: page.run.clone(), node, iteration, reader, work_dir: started.work_dir.clone() })
+    }
+
+    fn apply_input(&mut self, now: Moment, input: Input) -> Vec<Act> {
         self.now = now;
         match input {
             Input::Key(key) => return self.key(key),
+            Input::Printed { session, lines } => {
+                if let (true, Some(page)) = (self.shown_session() == Some(session), &mut self.page) {
+                    page.output.add(lines);
+                }
+            }
             Input::Tick => {}
             Input::Runs(known) => self.runs(known),
             Input::Live(run, live) => self.set_live(&run, live),

@@ -3,8 +3,10 @@
 use super::keys::Key;
 use super::lanes::Lanes;
 use super::log::{Entry, Log};
-use dogwatch_core::record::event::Recorded;
-use dogwatch_core::record::ids::RunId;
+use crate::screen::ShownLine;
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
+use std::collections::VecDeque;
 
 /// The shortest window, in milliseconds.
 const MIN_SPAN: i64 = 10_000;
@@ -22,6 +24,49 @@ pub struct Page {
     pub window: Window,
     /// The journal is still being read.
     pub reading: bool,
+    /// The latest session: its node and its iteration.
+    pub session: Option<(NodeName, Iteration)>,
+    /// The page shows the agent's output instead of the events.
+    pub shows_output: bool,
+    pub output: Output,
+}
+
+/// The most lines of output to keep.
+pub const MAX_OUTPUT: usize = 2_000;
+
+/// The agent's output, and how far it is scrolled back.
+#[derive(Clone, Debug, Default)]
+pub struct Output {
+    lines: VecDeque<ShownLine>,
+    /// The number of lines below the visible ones.
+    pub back: usize,
+}
+
+impl Output {
+    /// Adds lines. The oldest beyond the limit are dropped. What is scrolled back stays in place.
+    pub fn add(&mut self, lines: Vec<ShownLine>) {
+        if self.back > 0 {
+            self.back += lines.len();
+        }
+        self.lines.extend(lines);
+        self.lines.drain(..self.lines.len().saturating_sub(MAX_OUTPUT));
+        self.back = self.back.min(self.lines.len().saturating_sub(1));
+    }
+
+    /// Removes all lines.
+    pub fn clear(&mut self) {
+        *self = Output::default();
+    }
+
+    /// Returns the last lines that fit, or those before them if it is scrolled back.
+    pub fn visible(&self, room: usize) -> impl Iterator<Item = &ShownLine> {
+        let end = self.lines.len() - self.back.min(self.lines.len().saturating_sub(room));
+        self.lines.range(end.saturating_sub(room)..end)
+    }
+
+    fn scroll(&mut self, by: isize) {
+        self.back = self.back.saturating_add_signed(-by).min(self.lines.len().saturating_sub(1));
+    }
 }
 
 /// The visible part of the time axis.
@@ -63,6 +108,9 @@ impl Page {
             selected: None,
             window: Window::ALL,
             reading: true,
+            session: None,
+            shows_output: false,
+            output: Output::default(),
         }
     }
 
@@ -70,6 +118,9 @@ impl Page {
     pub fn apply(&mut self, recorded: &Recorded) {
         self.lanes.apply(recorded);
         self.log.apply(recorded);
+        if let Event::SessionStarted { node, iteration, .. } = &recorded.event {
+            self.session = Some((node.clone(), *iteration));
+        }
     }
 
     /// Clears the page before its journal is read again. The selection stays.
@@ -97,7 +148,30 @@ impl Page {
 
     /// Handles a key. Returns whether the page uses that key.
     pub fn key(&mut self, key: Key, now: i64) -> bool {
+        if self.shows_output {
+            let by = match key {
+                Key::Up | Key::Char('k') => -1,
+                Key::Down | Key::Char('j') => 1,
+                Key::PageUp => -10,
+                Key::PageDown => 10,
+                Key::Home | Key::Char('g') => -(MAX_OUTPUT as isize),
+                Key::End | Key::Char('G' | 'f') => MAX_OUTPUT as isize,
+                Key::Left
+                | Key::Right
+                | Key::Enter
+                | Key::Escape
+                | Key::Char(_)
+                | Key::Interrupt
+                | Key::Redraw
+                | Key::Suspend => 0,
+            };
+            self.output.scroll(by);
+            if by != 0 {
+                return true;
+            }
+        }
         match key {
+            Key::Char('o') => self.shows_output = !self.shows_output,
             Key::Up | Key::Char('k') => self.step(-1),
             Key::Down | Key::Char('j') => self.step(1),
             Key::PageUp => self.step(-10),

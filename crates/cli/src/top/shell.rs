@@ -3,14 +3,16 @@
 
 use super::draw::{self, Look};
 use super::keys::Keys;
-use super::model::{Act, Input, Known, Order, Top};
+use super::model::{Act, Input, Known, Order, Session, Top};
 use super::tail::Tail;
 use super::terminal::{self, Taken, Tty};
 use super::watch::Watch;
 use crate::color;
+use crate::commands::Source;
 use crate::error::CliError;
 use crate::runs::FoundRun;
 use crate::screen::Tone;
+use dogwatch_agents::readable::Renderer;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_host::clock;
 use dogwatch_host::store::home;
@@ -36,6 +38,8 @@ const FRAME: Duration = Duration::from_millis(50);
 const SEQUENCE: Duration = Duration::from_millis(25);
 /// The most answers that may be queued. Each run has at most one open request.
 const MAX_ANSWERS: usize = super::model::MAX_ROWS;
+/// The most bytes of a session's output to read before the output that comes from now on.
+const LAST_OUTPUT: u64 = 256 * 1024;
 /// The most bytes of key input to read at once.
 const KEYS: usize = 256;
 
@@ -66,6 +70,9 @@ struct Shell {
     judged: BTreeMap<RunId, (bool, Option<String>)>,
     /// Runs whose journals may hold unread events.
     unread: VecDeque<RunId>,
+    /// The session whose output is shown, and whether there may be more of it.
+    output: Option<(Session, Source)>,
+    more_output: bool,
     watch: Watch,
     signals: SignalFd,
     ticker: Timer,
@@ -107,6 +114,8 @@ impl Shell {
             tails: BTreeMap::new(),
             judged: BTreeMap::new(),
             unread: VecDeque::new(),
+            output: None,
+            more_output: false,
             watch: Watch::new(),
             signals: SignalFd::new(&taken)?,
             ticker: Timer::new(Clock::Awake)?,
@@ -135,6 +144,7 @@ impl Shell {
                 return Ok(code);
             }
             self.read_some();
+            self.read_output();
             self.draw()?;
             self.sleep()?;
         }
@@ -153,6 +163,7 @@ impl Shell {
                     }
                     self.unread.push_front(run);
                 }
+                Act::Output(session) => self.follow_output(session),
                 Act::ListRuns => self.list_runs(),
                 // This fails only if the terminal is gone, and then the next drawing fails as well.
                 Act::Redraw => drop(self.terminal.clear()),
@@ -230,6 +241,33 @@ impl Shell {
         problem
     }
 
+    /// Follows the output of a session, or of none.
+    fn follow_output(&mut self, session: Option<Session>) {
+        self.output = session.and_then(|session| {
+            let dir = &self.pointers.get(&session.run)?.run_dir;
+            let dir = home::iteration_dir(dir, &session.node, session.iteration);
+            self.watch.output(Some(&dir));
+            let renderer = Renderer::new(session.reader, &session.work_dir);
+            Some((session, Source::new(dir, false, renderer)))
+        });
+        self.more_output = self.output.is_some();
+        if self.output.is_none() {
+            self.watch.output(None);
+        }
+    }
+
+    /// Reads one piece of the output that is shown.
+    fn read_output(&mut self) {
+        let Some((session, source)) = self.output.as_mut().filter(|_| self.more_output) else { return };
+        match source.next_lines(LAST_OUTPUT) {
+            Some(lines) => {
+                let session = session.clone();
+                self.feed(Input::Printed { session, lines });
+            }
+            None => self.more_output = false,
+        }
+    }
+
     fn send(&mut self, run: RunId, order: Order) {
         let Some(pointer) = self.pointers.get(&run) else { return };
         let found = FoundRun { id: run.clone(), dir: pointer.run_dir.clone() };
@@ -267,7 +305,7 @@ impl Shell {
 
     /// Returns how long to sleep if nothing happens. `None` means forever.
     fn patience(&self) -> Option<Duration> {
-        if !self.unread.is_empty() {
+        if !self.unread.is_empty() || self.more_output {
             return Some(Duration::ZERO);
         }
         let sequence = self.keys.is_waiting().then_some(SEQUENCE);
@@ -342,6 +380,7 @@ impl Shell {
     fn files_changed(&mut self) {
         let changed = self.watch.read();
         changed.journals.into_iter().for_each(|run| self.note_unread(run));
+        self.more_output |= changed.output && self.output.is_some();
         if changed.list {
             self.list_runs();
         }

@@ -20,6 +20,8 @@ pub struct Watch {
     /// The watch on the list of runs.
     list: Option<i32>,
     journals: BTreeMap<i32, RunId>,
+    /// The watch on the directory of the session whose output is shown.
+    output: Option<i32>,
     /// Process handles of the supervisors of live runs.
     supervisors: BTreeMap<RunId, OwnedFd>,
 }
@@ -29,6 +31,8 @@ pub struct Watch {
 pub struct Changed {
     pub list: bool,
     pub journals: Vec<RunId>,
+    /// The output that is shown.
+    pub output: bool,
 }
 
 impl Watch {
@@ -48,6 +52,16 @@ impl Watch {
         let Some(fd) = &self.inotify else { return };
         let flags = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
         self.list = inotify::add_watch(fd, dir, flags).ok();
+    }
+
+    /// Watches the directory of a session for output, instead of the one before.
+    pub fn output(&mut self, dir: Option<&Path>) {
+        let Some(fd) = &self.inotify else { return };
+        if let Some(before) = self.output.take() {
+            let _ = inotify::remove_watch(fd, before);
+        }
+        let flags = WatchFlags::MODIFY | WatchFlags::CREATE | WatchFlags::ONLYDIR;
+        self.output = dir.and_then(|dir| inotify::add_watch(fd, dir, flags).ok());
     }
 
     /// Watches a live run: its journal, and its supervisor, which may exit without writing an event.
@@ -97,10 +111,11 @@ impl Watch {
         loop {
             match reader.next() {
                 Ok(event) if event.events().contains(ReadFlags::QUEUE_OVERFLOW) => {
-                    changed.list = true;
+                    (changed.list, changed.output) = (true, true);
                     changed.journals = self.journals.values().cloned().collect();
                 }
                 Ok(event) if Some(event.wd()) == self.list => changed.list = true,
+                Ok(event) if Some(event.wd()) == self.output => changed.output = true,
                 Ok(event) => changed.journals.extend(self.journals.get(&event.wd()).cloned()),
                 Err(Errno::INTR) => {}
                 Err(_) => break,
@@ -135,7 +150,7 @@ mod tests {
         file.write_all(b"b\n").expect("writes");
         std::fs::write(dir.path().join("new"), "").expect("writes");
         std::fs::rename(dir.path().join("new"), list.join("x.json")).expect("moves");
-        assert_eq!(watch.read(), Changed { list: true, journals: vec![id.clone()] });
+        assert_eq!(watch.read(), Changed { list: true, journals: vec![id.clone()], output: false });
         assert_eq!(watch.fds().count(), 2, "inotify and this process");
         watch.forget(&id);
         file.write_all(b"c\n").expect("writes");

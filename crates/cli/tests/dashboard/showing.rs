@@ -1,5 +1,6 @@
 //! The text of agents is shown as plain text, and the layout fits light and dark, wide and narrow screens.
 
+use crate::browser::Page;
 use crate::kit::{GRACES, Project};
 use crate::night::{End, Night, Shape};
 use crate::{Serve, run_id};
@@ -10,6 +11,42 @@ say "\e[31mred\e[0m \e]0;title\u{7} \u{202e}txt.exe \u{200b}zero"
 err "</script><svg onload=window.pwned=3>"
 say "${alert(1)} javascript:alert(1) &lt;b&gt;"
 exit 3"#;
+
+#[test]
+fn the_page_and_the_report_show_changes_and_checks_and_color_ticks_by_checks() {
+    let front = format!(
+        "{GRACES}\nmax_iterations: 2\ndone_when: ['grep -q 2 work.txt || {{ echo missing; exit 1; }}']"
+    );
+    let project = Project::acting_with(&front, "counter count; write work.txt \"part $n\"");
+    project.init_git();
+    project.run(&[]).assert_code(0);
+    let (serve, run) = (Serve::start(&project), run_id(&project));
+    let mut page = serve.open_run(&project, &run);
+    let look = |page: &mut Page| {
+        page.wait("document.querySelectorAll('.tick').length === 2", "two iterations");
+        assert_eq!(
+            page.eval("[...document.querySelectorAll('.tick')].map((t) => t.className).join()"),
+            "tick bad,tick good"
+        );
+        page.click(".tab[data-tab=changes]");
+        page.wait(
+            "[...document.querySelectorAll('.line.added')].some((line) => line.textContent === '+part 2')",
+            "the diff",
+        );
+        page.click(".tick.bad");
+        page.click(".tab[data-tab=checks]");
+        page.wait(
+            "document.querySelector('.line.result')?.textContent === 'missing'",
+            "the output of the check",
+        );
+        page.assert_no_errors();
+    };
+    look(&mut page);
+    project.call(&["report", &run, "--html", "night.html"]).assert_code(0);
+    page.go(&format!("file://{}", project.path("night.html").display()));
+    page.wait("document.querySelector('.run-page.report[data-ready]')", "the report");
+    look(&mut page);
+}
 
 // promise: 8
 #[test]
@@ -22,7 +59,7 @@ fn agent_output_is_shown_as_text() {
     let output = page.text("document.querySelector('.output-text').textContent");
     assert!(output.contains("<img src=x onerror=window.pwned=1>"), "{output:?}");
     assert!(output.contains("red") && output.contains("\u{fffd}txt.exe"), "{output:?}");
-    page.click(".tab:nth-child(2)");
+    page.click(".tab[data-tab=stderr]");
     page.wait("document.querySelector('.output-text').textContent.includes('<svg onload')", "stderr");
     // The whole event contains the agent's text as well.
     page.eval("document.querySelector('.events select').value = 'all'; document.querySelector('.events select').dispatchEvent(new Event('change')); true");

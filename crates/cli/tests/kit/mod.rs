@@ -135,6 +135,7 @@ impl Project {
         command
             .current_dir(self.path(""))
             .env(MARK, self.dir.path())
+            .env("TZ", "UTC0")
             .env("HOME", self.outside("home"))
             .env("XDG_STATE_HOME", self.outside("state"))
             .env_remove("XDG_CONFIG_HOME")
@@ -161,6 +162,14 @@ impl Project {
     /// Runs `dogwatch …` to its end.
     pub fn call(&self, args: &[&str]) -> Done {
         self.start(args).finish()
+    }
+
+    /// Makes the directory a git repository, so that there are snapshots.
+    pub fn init_git(&self) {
+        let mut git = Command::new("git");
+        self.set_environment(&mut git);
+        let status = git.args(["init", "-q", "."]).status().expect("git is installed");
+        assert!(status.success(), "git init");
     }
 
     /// Returns the directory of the latest run.

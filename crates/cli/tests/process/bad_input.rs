@@ -200,6 +200,25 @@ fn a_child_that_holds_stdout_costs_the_leak_limit_and_no_more() {
 }
 
 #[test]
+fn leftover_processes_are_named_without_secrets() {
+    let project = Project::new();
+    project.file(
+        "leave.sh",
+        "setsid tail -f /dev/null --pid=1 password=s3cret & until grep -q tail /proc/$!/comm; do :; done\n",
+    );
+    project
+        .file("loop/RALPH.md", "---\nagent: sh leave.sh\nwatchdog: {grace: 200ms, leak: 300ms}\n---\nGo.\n");
+    let done = project.run(&["-n", "1"]);
+    let ended = one(&done.assert_code(0).events(), "session_ended").clone();
+    assert_eq!(ended["leftovers"], json!(["tail -f /dev/null --pid=1 password=***"]), "{ended}");
+    let text = project.call(&["run", "loop", "-n", "1"]).text();
+    assert!(
+        text.contains("\n  killed 1 leftover process: tail -f /dev/null --pid=1 password=***\n"),
+        "{text}"
+    );
+}
+
+#[test]
 fn output_of_a_child_within_the_leak_limit_is_kept() {
     let front = "watchdog: {grace: 200ms, leak: 20s}";
     let project = Project::acting_with(front, "child { await gate; say late words }; ready there");

@@ -103,7 +103,7 @@ fn a_changed_record_is_reported_at_the_top_of_the_report() {
     let text = std::fs::read_to_string(&path).expect("reads");
     std::fs::write(&path, text.replacen("\"cause\":\"first\"", "\"cause\":\"next\"", 1)).expect("writes");
     let text = project.call(&["report"]).text();
-    assert!(text.lines().nth(4).is_some_and(|l| l.contains("the record was changed: line")), "{text}");
+    assert!(text.lines().nth(5).is_some_and(|l| l.contains("of the record was changed")), "{text}");
 }
 
 #[test]
@@ -115,7 +115,9 @@ fn a_report_has_the_checks_and_the_end_of_failing_output() {
     project.run(&[]).assert_code(1);
     let text = project.call(&["report"]).text();
     for words in [
-        "Needs attention: failing checks: `echo",
+        "**Needs attention**: failing checks: `echo",
+        "**Asked**: “Go on.”",
+        "; exit 3` exit 3 in ",
         "iteration 1: **1 of 2 checks failed**: ",
         "## Checks",
         "  - `true` passed",
@@ -124,4 +126,38 @@ fn a_report_has_the_checks_and_the_end_of_failing_output() {
     ] {
         assert!(text.contains(words), "no {words:?} in:\n{text}");
     }
+}
+
+#[test]
+fn a_report_has_the_changes_and_planned_next_to_real_waits() {
+    let front = format!("{GRACES}\ndelay: 200ms\nmax_iterations: 2\ndone_when: ['false']");
+    let project = Project::acting_with(&front, "counter count; write work.txt \"part $n\"");
+    project.file(".gitignore", "count\n");
+    project.init_git();
+    project.run(&[]).assert_code(1);
+    let text = project.call(&["report"]).text();
+    for words in [
+        " changed (+",
+        "| `work.txt` | 1 | 0 |",
+        "```diff\ndiff --git a/work.txt b/work.txt",
+        "+part 2",
+        "| reason | count | planned | real | ended early |",
+        "| between iterations | 1 | 0.2s | 0.",
+    ] {
+        assert!(text.contains(words), "no {words:?} in:\n{text}");
+    }
+    let run = project.run_dir().file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let json = |args: &[&str]| -> Value {
+        let done = project.call(args);
+        serde_json::from_slice(&done.assert_code(0).stdout).expect("a document")
+    };
+    let report = json(&["report", "--json"]);
+    let files = report["changes"]["parts"][0]["files"].as_array().expect("a list").clone();
+    assert!(files.contains(&json!({"path": "work.txt", "added": 1, "removed": 0})), "{report}");
+    assert_eq!(report["waits"][0]["planned_s"], 0.2, "{report}");
+    let diff = json(&["diff", "--json", &run, "2"]);
+    assert_eq!(diff["files"], json!([{"path": "work.txt", "added": 1, "removed": 1}]), "{diff}");
+    let undone = json(&["undo", "--json", "--yes", &run, "1"]);
+    assert_eq!((&undone["removed"], &undone["left"]), (&json!(1), &json!(0)), "{undone}");
+    assert!(!project.path("work.txt").exists());
 }

@@ -19,11 +19,11 @@ fn without_a_terminal_there_is_a_block_per_iteration_and_a_summary_without_contr
     let text = done.text();
     assert!(!text.contains(|c: char| c.is_control() && c != '\n'), "{text:?}");
     for wanted in [
-        "iteration 1\n",
+        "\niteration 1  ",
         "tests exit 1",
         "\"part 1 done\"",
         "completed in ",
-        "iteration 2\n",
+        "\niteration 2  ",
         "failed after ",
         "(exit code 4: no luck); ",
         "clean: ",
@@ -59,7 +59,7 @@ fn a_pipe_gets_colors_only_with_color_always() {
     for (color, colored) in [("auto", false), ("never", false), ("always", true)] {
         let done = project.call(&["run", "loop", "-n", "1", "--color", color]);
         let text = done.assert_code(0).text();
-        assert_eq!(text.contains("\u{1b}[1miteration 1\u{1b}[0m\n"), colored, "{color}: {text:?}");
+        assert_eq!(text.contains("\u{1b}[1miteration 1  "), colored, "{color}: {text:?}");
         assert_eq!(text.contains('\u{1b}'), colored, "{color}: {text:?}");
     }
 }
@@ -153,6 +153,54 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
     }
     assert!(screen.ends_with('\n') || screen.ends_with("\x1b[0m\r\n"), "{screen:?}");
     project.assert_no_process_left();
+}
+
+#[test]
+fn the_live_line_names_the_tool_call_and_verbose_streams_the_readable_log() {
+    let front = "reader: claude";
+    let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"command":"make test --token s3cret"}}]}}"#;
+    let said = r#"{"type":"assistant","message":{"content":[{"type":"text","text":"on it"}]}}"#;
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"done now"}"#;
+    let script = format!("say '{said}'; say '{call}'; ready there; await gate; say '{result}'");
+    for verbose in [false, true] {
+        let project = Project::acting_with(front, &script);
+        let (there, gate) = (project.fifo("there"), project.gate("gate"));
+        let flags = ["run", "loop", "-n", "1", "-v"];
+        let mut tty = Tty::start(&project, &flags[..if verbose { 5 } else { 4 }]);
+        there.pid();
+        tty.wait_for(", 1 message → Bash: make test --token ***, 1s");
+        gate.open();
+        let (code, screen) = tty.finish();
+        assert_eq!(code, Some(0), "{screen}");
+        for line in ["    on it\r\n", "    → Bash: make test --token ***\r\n", "    done now\r\n"] {
+            assert_eq!(screen.contains(line), verbose, "{line:?} in {screen:?}");
+        }
+        assert!(!screen.contains("s3cret"), "{screen:?}");
+    }
+}
+
+#[test]
+fn times_are_local_or_in_utc() {
+    let project = Project::acting("say hi");
+    for (flag, zone) in [(None, " IST\n"), (Some("--utc"), " UTC\n")] {
+        let args: Vec<&str> = ["run", "loop", "-n", "1"].into_iter().chain(flag).collect();
+        let mut command = project.command(&args);
+        command.env("TZ", "IST-5:30");
+        let text = crate::kit::Running::start(command).finish().assert_code(0).text();
+        let head = text.lines().next().expect("a first line");
+        assert!(format!("{head}\n").ends_with(zone), "{text}");
+        let time = |line: &str| line.rsplit("  ").next().expect("a time").to_owned();
+        let day = time(head);
+        let heading = text.lines().find(|line| line.starts_with("iteration 1  ")).expect("a heading");
+        let minutes = |text: &str| {
+            let part = |range| text.get::<std::ops::Range<usize>>(range).expect("digits").parse::<i64>();
+            part(0..2).expect("an hour") * 60 + part(3..5).expect("a minute")
+        };
+        let (started, began) = (minutes(&day[11..]), minutes(&time(heading)));
+        assert!((began - started).rem_euclid(24 * 60) <= 1, "{text}");
+        let local = jiff::Timestamp::now().as_second() / 60 + if flag.is_none() { 330 } else { 0 };
+        assert!((local - began).rem_euclid(24 * 60) <= 2, "{text}");
+    }
 }
 
 #[test]

@@ -160,10 +160,15 @@ fn json_has_what_the_text_has() {
 fn a_quiet_run_prints_outcomes_and_a_verbose_one_details() {
     let project = Project::acting("say hi");
     let quiet = project.call(&["run", "loop", "-n", "1", "--quiet"]).assert_code(0).text();
-    assert!(quiet.contains("iteration 1 completed in ") && !quiet.contains("\niteration 1\n"), "{quiet}");
+    assert!(quiet.contains("iteration 1 completed in ") && !quiet.contains("\niteration 1  "), "{quiet}");
     assert!(!quiet.contains("\"hi\"") && quiet.contains("clean: "), "{quiet}");
     let verbose = project.call(&["run", "loop", "-n", "1", "-v"]).assert_code(0).text();
-    assert!(verbose.contains("\niteration 1\n") && verbose.contains("  session started (pid "), "{verbose}");
+    assert!(
+        verbose.contains("\niteration 1  ")
+            && verbose.contains("\n    hi\n")
+            && verbose.contains("  session started (pid "),
+        "{verbose}"
+    );
     let both = project.call(&["run", "loop", "-q", "-v"]);
     both.assert_code(2);
 }

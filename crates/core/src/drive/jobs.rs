@@ -5,7 +5,7 @@ use super::live::Live;
 use super::shell::{Collected, Order, Over, Report, Shell, Unsent};
 use crate::record::ids::NodeIx;
 use crate::run::input::Input;
-use crate::run::job::{Exit, Job, JobKind};
+use crate::run::job::{Exit, Job, JobKind, Leftovers};
 use crate::text::figures::count;
 use crate::time::dur::Dur;
 use crate::watch::Fact;
@@ -53,7 +53,7 @@ impl<S: Shell> Driver<S> {
 
     pub(super) fn sweep(&mut self, job: Job, grace: Dur) {
         match self.jobs.of(job) {
-            Some(live) if live.alone => self.job_ended(job.node, 0),
+            Some(live) if live.alone => self.job_ended(job.node, Leftovers::default()),
             Some(_) => self.order(job, Order::Sweep { grace }),
             None => {}
         }
@@ -147,7 +147,7 @@ impl<S: Shell> Driver<S> {
     }
 
     /// Ends a job with no processes left: collects its output and reports to the core.
-    fn job_ended(&mut self, node: NodeIx, leftovers: u64) {
+    fn job_ended(&mut self, node: NodeIx, leftovers: Leftovers) {
         let Some(mut live) = self.jobs.remove(node) else { return };
         let job = live.job;
         self.queue.todo.extend(live.take_early());
@@ -219,6 +219,6 @@ impl<S: Shell> Driver<S> {
         if exit.is_none() {
             todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
         }
-        self.job_ended(node, killed);
+        self.job_ended(node, Leftovers { count: killed, names: Vec::new() });
     }
 }

@@ -12,7 +12,7 @@ use crate::run::Run;
 use crate::run::agent_channel::{AgentRequest, AgentResponse};
 use crate::run::decision::{ContextEntry, PromptContext};
 use crate::run::input::{EndSignal, Input};
-use crate::run::job::{Exit, Job, JobReport};
+use crate::run::job::{Exit, Job, JobReport, Leftovers};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Moment};
 use crate::time::timer::Wakeup;
@@ -273,8 +273,8 @@ pub enum Report {
     Empty {
         /// The job's number.
         number: u64,
-        /// How many leftover processes were ended.
-        killed: u64,
+        /// The leftover processes that were ended.
+        killed: Leftovers,
     },
     /// Some process survives SIGKILL.
     Unkillable {
@@ -328,7 +328,7 @@ pub struct Buried {
 }
 
 /// An ended job, before its output is collected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Over {
     /// The job.
     pub job: Job,
@@ -336,8 +336,8 @@ pub struct Over {
     pub exit: Option<Exit>,
     /// Whether the job was signaled before it exited by itself.
     pub signaled: bool,
-    /// How many leftover processes were ended.
-    pub leftovers: u64,
+    /// The leftover processes that were ended.
+    pub leftovers: Leftovers,
 }
 
 /// The output of an ended job.

@@ -2,6 +2,7 @@
 //! from both.
 
 pub mod artifacts;
+pub mod calls;
 pub mod day;
 pub mod event;
 pub mod hash;

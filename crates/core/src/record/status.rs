@@ -4,6 +4,7 @@
 //! that ticks. Fields are only added to both.
 
 use crate::learn::{Forecast, Now};
+use crate::record::calls::CallStatus;
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::record::view::{Counts, Doing, NodeView, Used, View};
@@ -205,6 +206,9 @@ pub enum DoingStatus {
         /// Whether the reader does not recognize most of the agent's lines.
         #[serde(default)]
         drifted: bool,
+        /// The newest tool call that has not ended, or null.
+        #[serde(default)]
+        call: Option<CallStatus>,
     },
     /// The node waits.
     Waiting {
@@ -456,7 +460,7 @@ impl NodeStatus {
             state: node.state,
             reason: node.reason.clone(),
             iteration: node.iteration,
-            doing: DoingStatus::of(node, now),
+            doing: DoingStatus::of(node, view.place(node), now),
             counts: node.counts.into(),
             idle_streak: (idle_streak.count > 0).then(|| IdleStreakStatus {
                 count: idle_streak.count,
@@ -514,7 +518,7 @@ fn forecast(node: &NodeView, view: &View, now: Option<Moment>) -> Option<Forecas
 }
 
 impl DoingStatus {
-    fn of(node: &NodeView, now: Option<Moment>) -> DoingStatus {
+    fn of(node: &NodeView, work_dir: &str, now: Option<Moment>) -> DoingStatus {
         let health = &node.session.health;
         match &node.doing {
             Doing::Nothing => DoingStatus::Nothing,
@@ -537,6 +541,7 @@ impl DoingStatus {
                     delay_s: retrying.delay,
                 }),
                 drifted: health.drifted,
+                call: CallStatus::of(&node.session.calls, work_dir, now),
             },
             Doing::Waiting { why, delay, until } => {
                 DoingStatus::waiting(*why, *delay, *until, node.waits.because.clone(), now)

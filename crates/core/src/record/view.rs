@@ -3,6 +3,7 @@
 
 use crate::learn::History;
 use crate::record::artifacts::Artifacts;
+use crate::record::calls::OpenCalls;
 use crate::record::day::DayUse;
 use crate::record::event::{
     Event, InputDigest, IterationEnd, NodeCounts, NodeState, Recorded, RecoveryPlanned, Report, RunEnded,
@@ -157,6 +158,8 @@ pub struct SessionView {
     structured: bool,
     /// The health of the current session.
     pub health: Health,
+    /// The tool calls of the current session that have not ended.
+    pub calls: OpenCalls,
     /// The most recent evidence of any session.
     pub last_seen: Option<LastSeen>,
 }
@@ -322,6 +325,12 @@ impl View {
     /// Returns a node by its index.
     pub fn node(&self, ix: NodeIx) -> &NodeView {
         &self.nodes[ix.0]
+    }
+
+    /// Returns the directory in which a node works.
+    pub fn place<'a>(&'a self, node: &'a NodeView) -> &'a str {
+        let own = node.work.worktree.as_ref().map(|(path, _)| path.as_str());
+        own.or(self.started.as_ref().map(|started| started.work_dir.as_str())).unwrap_or("")
     }
 
     /// Returns whether an idle limit stopped the run and it waits for a wake.
@@ -557,6 +566,7 @@ impl View {
             node.current.lost_after = node.current.lost_after.or(lasted);
             node.doing = Doing::Nothing;
             node.session.health = Health::default();
+            node.session.calls.clear();
             node.work.worktree_found = false;
             node.time.before = node.lasted(self.last.boot);
             node.time.running_since = node.time.running_since.map(|_| at.boot);

@@ -80,8 +80,8 @@ pub struct JobReport {
     pub stderr_bytes: u64,
     /// Output bytes that were dropped because they exceeded a limit.
     pub cut_bytes: u64,
-    /// Leftover processes that were alive after the main process exited and were killed.
-    pub leftovers: u64,
+    /// The leftover processes that were killed.
+    pub leftovers: Leftovers,
     /// The result of a snapshot job.
     pub snapshot: Option<Snapshot>,
     /// The result of a worktree job.
@@ -94,6 +94,15 @@ pub struct JobReport {
     pub resets_at: Option<Wall>,
     /// The last line of stderr or stdout, for agents that report no error themselves.
     pub last_line: String,
+}
+
+/// Processes that were alive after the main process of a job exited and were killed.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Their number.
+    pub count: u64,
+    /// The command lines of the first ones: without control characters and secrets, and clipped.
+    pub names: Vec<String>,
 }
 
 /// The result of a snapshot.

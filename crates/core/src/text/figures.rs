@@ -21,10 +21,11 @@ pub fn clock(d: Dur) -> String {
 
 /// Formats a wait in seconds: `120s`, `0.5s`. One unit makes successive waits easy to compare.
 pub fn seconds(d: Dur) -> String {
-    if d.as_millis().is_multiple_of(1000) {
-        format!("{}s", d.as_millis() / 1000)
-    } else {
-        format!("{}s", d.as_secs_f64())
+    match d.as_millis() {
+        ms if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
+        0..10_000 => format!("{}s", d.as_secs_f64()),
+        // Jitter makes waits uneven; the milliseconds of a long one say nothing.
+        _ => format!("{:.1}s", d.as_secs_f64()),
     }
 }
 

@@ -97,6 +97,10 @@ pub struct ToolStarted {
     pub id: String,
     /// The name of the tool.
     pub name: String,
+    /// The most informative argument of the call, for people: the command, the file or the query. One line without
+    /// secrets, at most 120 bytes; absent if there is none.
+    #[serde(skip_serializing_if = "String::is_empty", default)]
+    pub subject: String,
     /// The hash of the name and all arguments.
     #[serde(with = "hex64")]
     pub call: u64,

@@ -83,6 +83,7 @@ impl Scene {
         let tool = ToolStarted {
             id: id.into(),
             name: "Bash".into(),
+            subject: String::new(),
             call,
             timeout: None,
             delegates: false,
@@ -96,6 +97,7 @@ impl Scene {
         let tool = ToolStarted {
             id: id.into(),
             name: "Task".into(),
+            subject: String::new(),
             call: 1,
             timeout: None,
             delegates: true,
@@ -124,6 +126,7 @@ impl Scene {
         let tool = ToolStarted {
             id: id.clone(),
             name: "mcp__dogwatch__heartbeat".into(),
+            subject: String::new(),
             call: 7,
             timeout: None,
             delegates: false,

@@ -1,7 +1,7 @@
 //! Builds the command of each kind of job: arguments, environment, working directory and output sink.
 
 use super::agent_channel::McpSession;
-use super::{HostShell, Paths};
+use super::{HostShell, Paths, SessionName};
 use crate::git::snapshot;
 use crate::git::worktree;
 use crate::process::orphans;
@@ -144,6 +144,12 @@ impl HostShell<'_> {
         let resumed = plan.resumes.and_then(|session| resuming(&launch.argv, session));
         let trail = crate::fs::subagent_log::of(reader, &self.work_dir(run, job.node));
         let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
+        if let Some(view) = self.reporter.output() {
+            let node = plan_of(run, job).name.clone();
+            let work_dir = self.work_dir(run, job.node).display().to_string();
+            let resumed = plan.resumes.map(|session| (session.to_owned(), charged));
+            sink.show(view, SessionName { node, reader, work_dir, resumed });
+        }
         if resumed.is_some() {
             sink.going_on(charged);
         }

@@ -20,7 +20,7 @@ use dogwatch_core::drive::shell::{Buried, Collected, Over, Report, Sent, Unsent}
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{
-    Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Snapshot, Worktree,
+    Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Leftovers, Snapshot, Worktree,
 };
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
@@ -155,13 +155,13 @@ impl HostShell<'_> {
             JobSink::Check(tails) => JobReport {
                 stdout_bytes: tails.stdout.seen,
                 stderr_bytes: tails.stderr.seen,
-                leftovers: over.leftovers,
+                leftovers: over.leftovers.clone(),
                 tail: tails.tail(),
                 ..JobReport::default()
             },
             JobSink::Session(sink) => {
                 let prompt = self.prompts.prompt_of(over.job);
-                let (report, error) = sink.finish(prompt, over.exit, over.leftovers);
+                let (report, error) = sink.finish(prompt, over.exit, over.leftovers.clone());
                 let result = report.totals.result.as_ref().map_or("", |result| result.text.as_str());
                 if let Some(error) = error.or(self.keep_result(run, over.job, result).err()) {
                     let detail =
@@ -194,7 +194,7 @@ impl HostShell<'_> {
         JobReport {
             stdout_bytes: capture.seen(),
             cut_bytes: capture.cut(),
-            leftovers: over.leftovers,
+            leftovers: over.leftovers.clone(),
             ..JobReport::default()
         }
     }
@@ -221,7 +221,9 @@ fn report_of(report: keeper::Report) -> Option<Report> {
             Report::Refused { number: job, error: message, again }
         }
         keeper::Report::Exited { job, how, alone, .. } => Report::Exited { number: job, exit: how, alone },
-        keeper::Report::Empty { job, killed } => Report::Empty { number: job, killed },
+        keeper::Report::Empty { job, killed, names } => {
+            Report::Empty { number: job, killed: Leftovers { count: killed, names } }
+        }
         keeper::Report::Unkillable { job, left, detail } => {
             Report::Unkillable { number: job, detail: unkillable(left, &detail) }
         }

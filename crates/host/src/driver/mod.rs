@@ -36,11 +36,12 @@ use crate::store::lock::Lock;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 use dogwatch_core::Run;
 use dogwatch_core::drive;
-use dogwatch_core::record::event::{Recorded, WaitEndedBy};
-use dogwatch_core::record::ids::{NodeIx, RunId};
+use dogwatch_core::record::event::{Recorded, Usage, WaitEndedBy};
+use dogwatch_core::record::ids::{NodeIx, NodeName, RunId};
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
+use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_core::time::timer::Wakeup;
 use prompting::Prompts;
@@ -49,6 +50,7 @@ use slots::Slots;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use zone::Zone;
 
 /// The file in the state directory to which a run appends its reason for going to sleep.
@@ -68,10 +70,36 @@ pub trait Reporter {
     /// Returns whether the reporter needs a tick each second, for a countdown.
     fn ticks(&self) -> bool;
 
+    /// Returns the view to which the output of sessions is passed, if it is shown.
+    fn output(&self) -> Option<Arc<dyn OutputView>> {
+        None
+    }
+
     /// Prints a warning that cannot go into the record, because the run or its record is over.
     fn warn(&mut self, text: &str) {
         let _ = writeln!(io::stderr(), "dogwatch: {text}");
     }
+}
+
+/// Shows the stdout of sessions while they print. The threads that drain the output call it, so it must not block.
+pub trait OutputView: Send + Sync {
+    /// Shows more output of a session.
+    fn output(&self, session: &SessionName, bytes: &[u8]);
+    /// Shows the rest of an incomplete last line, when the output of a session has ended.
+    fn over(&self, session: &SessionName);
+}
+
+/// A session, as its output is shown.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SessionName {
+    /// The node.
+    pub node: NodeName,
+    /// The reader that understands the output.
+    pub reader: ReaderName,
+    /// The directory in which the session works.
+    pub work_dir: String,
+    /// The agent's own session that this one resumes, and the usage that it was already charged with.
+    pub resumed: Option<(String, Usage)>,
 }
 
 /// Everything a run needs from its environment.

@@ -24,7 +24,7 @@ use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
-use dogwatch_core::run::job::Exit;
+use dogwatch_core::run::job::{Exit, Leftovers};
 use dogwatch_core::run::keeper_deadline::KeeperCheck;
 use dogwatch_core::run::life::{Life, SWEEP_GRACE, TreeOrder};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -152,7 +152,7 @@ struct Exec {
     stop: Option<String>,
     /// The last signal that was passed on.
     passed: Option<i32>,
-    leftovers: u64,
+    leftovers: Leftovers,
     /// Detects time in which this process could not run.
     absence: Absence,
     /// The exit code of a command that was never started or was lost.
@@ -508,8 +508,8 @@ impl Exec {
                 let order = self.life.exited(now, how, self.policy.leak, hurry);
                 self.carry_out(order);
             }
-            Report::Empty { killed, .. } => {
-                self.leftovers = killed;
+            Report::Empty { killed, names, .. } => {
+                self.leftovers = Leftovers { count: killed, names };
                 self.emptied();
             }
             Report::Unkillable { left, .. } => {
@@ -610,7 +610,8 @@ impl Exec {
             stdout_bytes: bytes[0],
             stderr_bytes: bytes[1],
             cut_bytes: 0,
-            leftovers: self.leftovers,
+            leftovers: self.leftovers.count,
+            leftover_names: self.leftovers.names.clone(),
             session: totals.session_id.clone(),
             agent_version: totals.agent_version.clone(),
             model: totals.model.clone(),

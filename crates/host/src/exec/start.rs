@@ -5,6 +5,7 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use dogwatch_agents::Listener;
+use dogwatch_core::run::job::Leftovers;
 use dogwatch_core::run::life::Life;
 use dogwatch_core::watch::feed::Stream;
 use rustix::process::Signal;
@@ -62,7 +63,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
         watching: None,
         stop: None,
         passed: None,
-        leftovers: 0,
+        leftovers: Leftovers::default(),
         absence: Absence::new(),
         failed: None,
         said: Vec::new(),

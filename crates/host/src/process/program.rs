@@ -79,7 +79,20 @@ impl ProgramRunner {
         bound: Duration,
     ) -> io::Result<ProgramResult> {
         let stdout = self.start_job(argv, env, cwd, null()?)?;
-        self.wait_for_result(stdout, bound)
+        self.wait_for_result(stdout, bound, bound)
+    }
+
+    /// Like [`ProgramRunner::run`], but gives the program up to `most` as long as it uses CPU time in every period of
+    /// `quiet`. A program that is slow to start is thus told from one that hangs.
+    pub fn run_while_busy(
+        &mut self,
+        argv: &[&str],
+        cwd: &Path,
+        quiet: Duration,
+        most: Duration,
+    ) -> io::Result<ProgramResult> {
+        let stdout = self.start_job(argv, Vec::new(), cwd, null()?)?;
+        self.wait_for_result(stdout, quiet, most)
     }
 
     /// Like [`ProgramRunner::run`], but passes `input` on stdin. The input must fit in a pipe buffer.
@@ -96,7 +109,7 @@ impl ProgramRunner {
         fcntl_setfl(&ours, OFlags::NONBLOCK)?;
         std::fs::File::from(ours).write_all(input)?;
         let stdout = self.start_job(argv, env, cwd, stdin)?;
-        self.wait_for_result(stdout, bound)
+        self.wait_for_result(stdout, bound, bound)
     }
 
     /// Runs a line in a shell, however much it prints. Also returns the end of its output.
@@ -112,7 +125,7 @@ impl ProgramRunner {
         let [_, stdout, stderr] = pipes.child;
         let pump = Pump::start(pipes.parent, Vec::new(), JobSink::Check(Tails::default()), || {})?;
         let sent = self.send(&["sh", "-c", line], env, cwd, [null()?, stdout, stderr]);
-        let result = sent.and_then(|()| self.wait_for_exit(bound));
+        let result = sent.and_then(|()| self.wait_for_exit(bound, bound));
         pump.stop();
         let tail = match pump.join() {
             JobSink::Check(tails) => tails.tail(),
@@ -121,23 +134,37 @@ impl ProgramRunner {
         Ok((result?, tail))
     }
 
-    /// Waits until the program has ended, and ends what it left behind.
-    fn wait_for_exit(&mut self, bound: Duration) -> io::Result<ProgramResult> {
-        let until = Instant::now() + bound;
+    /// Waits until the program has ended, and ends what it left behind. It may take up to `most` as long as it uses CPU
+    /// time in every period of `quiet`.
+    fn wait_for_exit(&mut self, quiet: Duration, most: Duration) -> io::Result<ProgramResult> {
+        let began = Instant::now();
+        let (mut until, mut pid, mut used) = (began + quiet, None, 0);
         let how = loop {
             match self.next(until)? {
+                Some(Report::Started { pid: started, .. }) => pid = Some(started),
                 Some(Report::Exited { how, .. }) => break Some(how),
                 Some(Report::Refused { message, .. }) => return Ok(ProgramResult::Refused(message)),
                 Some(_) => {}
-                None => break None,
+                None => {
+                    let now = pid.and_then(cpu_ticks).unwrap_or(0);
+                    if now <= used || began.elapsed() >= most {
+                        break None;
+                    }
+                    (used, until) = (now, (until + quiet).min(began + most));
+                }
             }
         };
         self.end()?;
         Ok(how.map_or(ProgramResult::TimedOut, |how| ProgramResult::Ended { how, stdout: String::new() }))
     }
 
-    fn wait_for_result(&mut self, stdout: OwnedFd, bound: Duration) -> io::Result<ProgramResult> {
-        let result = self.wait_for_exit(bound)?;
+    fn wait_for_result(
+        &mut self,
+        stdout: OwnedFd,
+        quiet: Duration,
+        most: Duration,
+    ) -> io::Result<ProgramResult> {
+        let result = self.wait_for_exit(quiet, most)?;
         let ProgramResult::Ended { how, .. } = result else { return Ok(result) };
         // Every process of the job is gone, so the pipe holds all of its output. The read end is non-blocking, so a
         // foreign holder of the write end cannot block this read.
@@ -227,6 +254,14 @@ impl ProgramRunner {
             }
         }
     }
+}
+
+/// Returns the CPU time that a process and its reaped children have used, in clock ticks.
+fn cpu_ticks(pid: u32) -> Option<u64> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let fields = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    // `utime`, `stime`, `cutime` and `cstime` follow the state and ten other fields.
+    fields.skip(11).take(4).map(|ticks| ticks.parse::<u64>().ok()).sum()
 }
 
 fn null() -> io::Result<OwnedFd> {

@@ -10,8 +10,15 @@ use axum::http::StatusCode;
 use axum::http::header::{ACCEPT_RANGES, CONTENT_LENGTH, CONTENT_RANGE, HeaderMap, HeaderValue, RANGE};
 use axum::response::Response;
 use bytes::Bytes;
+use dogwatch_agents::readable::Renderer;
 use dogwatch_core::record::ids::{Iteration, NodeName};
+use dogwatch_core::record::view::View;
+use dogwatch_core::record::words::ShownLine;
+use dogwatch_core::settings::ReaderName;
+use dogwatch_host::git::snapshot::{self, Patch};
+use dogwatch_host::git::worktree;
 use dogwatch_host::store::home;
+use dogwatch_host::store::registry::Pointer;
 use rustix::fs::{Mode, OFlags};
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -23,6 +30,10 @@ use tokio::sync::mpsc;
 
 /// The most bytes in one response; clients request the rest as ranges.
 pub(crate) const MAX_OUTPUT: u64 = 8 * 1024 * 1024;
+/// The most bytes of output that are made readable at once.
+pub(crate) const MAX_READABLE: u64 = 2 * 1024 * 1024;
+/// The most bytes of a diff in a response.
+pub(crate) const MAX_PATCH: usize = 1024 * 1024;
 /// The name of the file that holds an iteration's prompt.
 const PROMPT: &str = "prompt.md";
 /// The longest file name that is listed.
@@ -121,6 +132,63 @@ pub(crate) fn answer(
         headers.extend(HeaderValue::try_from(range).map(|value| (CONTENT_RANGE, value)));
     }
     Ok(response)
+}
+
+/// The agent's output as lines for people.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct Readable {
+    /// Where the shown part of stdout starts, in bytes.
+    pub from: u64,
+    /// The size of stdout in bytes.
+    pub size: u64,
+    pub lines: Vec<ReadableLine>,
+}
+
+/// A line of the agent's output.
+#[derive(Debug, JsonSchema, Serialize)]
+pub(crate) struct ReadableLine {
+    /// `plain`, `head` for a tool call, `good`, `bad` or `quiet`.
+    pub tone: &'static str,
+    pub text: String,
+}
+
+/// Makes the end of an agent's output readable, as `dogwatch logs` does. A range selects the part.
+pub(crate) fn readable(
+    run_dir: &Path,
+    place: &Place,
+    headers: &HeaderMap,
+    view: &View,
+) -> Result<Readable, ApiError> {
+    let file = open(&place.dir(run_dir).join("stdout")).map_err(|_| ApiError::NoSuchOutput)?;
+    let size = file.metadata().map_err(|_| ApiError::NoSuchOutput)?.len();
+    let wanted = Span::wanted(headers, size)?;
+    let from = wanted.from.max((wanted.from + wanted.length).saturating_sub(MAX_READABLE));
+    let mut bytes = vec![0; usize::try_from(wanted.from + wanted.length - from).unwrap_or(0)];
+    file.read_exact_at(&mut bytes, from).map_err(|_| ApiError::NoSuchOutput)?;
+    // The first line is probably incomplete.
+    let whole = if from == 0 { 0 } else { bytes.iter().position(|b| *b == b'\n').map_or(0, |end| end + 1) };
+    let plans = view.started.iter().flat_map(|started| &started.settings.nodes);
+    let plan = plans.into_iter().find(|plan| plan.name == place.node);
+    let reader = plan.map_or(ReaderName::Plain, |plan| plan.settings.reader);
+    let node = view.nodes.iter().find(|node| node.name == place.node);
+    let mut renderer = Renderer::new(reader, node.map_or("", |node| view.place(node)));
+    let mut lines = renderer.feed(&bytes[whole..]);
+    lines.extend(renderer.finish());
+    let line = |line: ShownLine| ReadableLine { tone: line.tone.as_str(), text: line.text };
+    Ok(Readable { from, size, lines: lines.into_iter().map(line).collect() })
+}
+
+/// Returns what an iteration changed, as a diff between two snapshots.
+pub(crate) fn changes(pointer: &Pointer, place: &Place, view: &View) -> Result<Patch, ApiError> {
+    let work_dir = view.started.as_ref().map(|started| PathBuf::from(&started.work_dir));
+    let state_dir = pointer.run_dir.parent().and_then(Path::parent);
+    let own =
+        state_dir.map(|state| worktree::place(state, &pointer.run, &place.node)).filter(|own| own.is_dir());
+    let dir = own.or(work_dir).ok_or(ApiError::NoSuchOutput)?;
+    match snapshot::iteration_patch(&dir, &pointer.run, &place.node, place.iteration, MAX_PATCH) {
+        Ok(Some(patch)) => Ok(patch),
+        Ok(None) | Err(_) => Err(ApiError::NoSuchOutput),
+    }
 }
 
 /// Opens a regular file only: a FIFO must not block the server, and a symlink must not lead out of the directory.

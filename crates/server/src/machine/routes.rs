@@ -27,6 +27,7 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::OrchestratorStatus;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::Moment;
+use dogwatch_host::git::snapshot::Patch;
 use dogwatch_host::store::journal;
 use dogwatch_host::store::journal::Tail;
 use dogwatch_host::store::registry::Pointer;
@@ -187,5 +188,24 @@ pub(crate) async fn output(
     let Path((run, node, iteration, stream)) = path.map_err(|_| ApiError::BadPath)?;
     let place = Place::parse(&node, &iteration)?;
     let pointer = find(&machine, &run).await?;
-    output::answer(&pointer.run_dir, &place, &stream, &headers, cut)
+    match stream.as_str() {
+        "readable" => {
+            let made = run_blocking(&machine, move |m| {
+                m.runs.look(&pointer, |view, _| output::readable(&pointer.run_dir, &place, &headers, view))
+            });
+            json(StatusCode::OK, &made.await???)
+        }
+        "diff" => {
+            let made = run_blocking(&machine, move |m| {
+                let view = m.runs.look(&pointer, |view, _| view.clone())?;
+                output::changes(&pointer, &place, &view)
+            });
+            let Patch { mut text, cut } = made.await??;
+            if cut {
+                text.push_str("[dogwatch: the rest is not shown; `dogwatch diff` prints all of it]\n");
+            }
+            Ok(answer(StatusCode::OK, "text/plain; charset=utf-8", Body::from(text)))
+        }
+        stream => output::answer(&pointer.run_dir, &place, stream, &headers, cut),
+    }
 }

@@ -6,7 +6,7 @@ use super::agents::{
 };
 use super::metrics::metrics;
 use super::openapi::openapi;
-use super::output::Outputs;
+use super::output::{Outputs, Readable};
 use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
 use super::steer;
 use crate::error::ApiError;
@@ -179,7 +179,7 @@ fn iteration(_: &mut SchemaGenerator) -> Schema {
 }
 
 fn stream(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", "examples": ["stdout", "stderr", "prompt"]})
+    json_schema!({"type": "string", "pattern": "^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$", "examples": ["stdout", "stderr", "prompt", "readable", "diff"]})
 }
 
 fn agent(_: &mut SchemaGenerator) -> Schema {
@@ -237,10 +237,11 @@ pub(crate) fn table() -> Vec<Op> {
         .refuses([ApiError::NoSuchOutput]),
         Op::get(
             "/v1/runs/{run}/output/{node}/{iteration}/{stream}",
-            "Return the output of an agent, or its prompt",
+            "Return the output of an agent, its prompt, or what the iteration changed",
             get(output),
         )
         .header("Range", "a byte range; a response has at most 8 MiB", range)
+        .says::<Readable>(200)
         .is(200, "text/plain")
         .is(206, "text/plain")
         .refuses([ApiError::NoSuchOutput, ApiError::BadRange(0)]),

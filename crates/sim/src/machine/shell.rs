@@ -130,7 +130,7 @@ impl Machine {
             }
             None => tree.act.report.clone(),
         };
-        report.leftovers = over.leftovers;
+        report.leftovers = over.leftovers.clone();
         let worked = over.exit == Some(Exit::Code(0)) && !over.signaled;
         if job.kind == JobKind::Snapshot && worked {
             let (name, tree) = (format!("refs/{}", job.iteration), (self.worktrees)(job.iteration));

@@ -8,7 +8,7 @@ use dogwatch_core::record::event::WaitEndedBy;
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Exit, Job, JobKind};
+use dogwatch_core::run::job::{Exit, Job, JobKind, Leftovers};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::feed::Stream;
 use std::collections::VecDeque;
@@ -219,6 +219,7 @@ impl Machine {
         let Some(tree) = self.tree(number) else { return };
         let (node, killed) = (tree.job.node, std::mem::take(&mut tree.others));
         self.plan(takes, Happening::PipesClose(number));
+        let killed = Leftovers { count: killed, names: Vec::new() };
         self.report_later(node, takes, Report::Empty { number, killed });
     }
 

@@ -52,7 +52,16 @@ pub fn seen(channel: Channel, digest: Option<u64>) -> Fact {
 
 pub fn starts(id: &str, call: u64) -> ToolStarted {
     let (id, name) = (id.to_owned(), "Bash".to_owned());
-    ToolStarted { id, name, call, timeout: None, delegates: false, mcp: false, heartbeat: false }
+    ToolStarted {
+        id,
+        name,
+        subject: String::new(),
+        call,
+        timeout: None,
+        delegates: false,
+        mcp: false,
+        heartbeat: false,
+    }
 }
 
 pub fn ends(id: &str, ok: bool, result: u64) -> Fact {

@@ -121,6 +121,17 @@ export async function output(id, node, iteration, stream, { from, last, signal }
   }
 }
 
+/** Returns the end of an iteration's output as lines for people: `{ from, size, lines: [{ tone, text }] }`. */
+export async function readable(id, node, iteration, last) {
+  const path = `${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}/readable`;
+  return (await request(path, { headers: { Range: `bytes=-${last}` } })).json();
+}
+
+/** Returns what an iteration changed. */
+export async function diff(id, node, iteration) {
+  return (await request(`${runPath(id)}/output/${encodeURIComponent(node)}/${iteration}/diff`)).text();
+}
+
 /** Calls `take` with complete lines as they arrive. */
 async function eachLine(response, take, silence = 0) {
   const reader = response.body.getReader();

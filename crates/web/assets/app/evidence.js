@@ -41,8 +41,10 @@ function ofSession(model, { session: s, at }) {
 
 function ofWait({ wait: w }) {
   const planned = w.until ? `, until ${clock(w.until)}` : "";
+  const lasted = span((w.end - w.start) / 1000);
+  const plan = w.delay ? ` of ${span(w.delay)} planned` : "";
   return [head("wait", `Waiting: ${wait(w.why)}`, w.start),
-    line(w.end === null ? `since ${clock(w.start)}${planned}` : `${span((w.end - w.start) / 1000)}, ended by ${w.by}`)];
+    line(w.end === null ? `since ${clock(w.start)}${planned}` : `${lasted}${plan}, ended by ${w.by}`)];
 }
 
 function ofCheck({ check }) {
@@ -53,7 +55,7 @@ function ofCheck({ check }) {
 }
 
 function ofChannel(model, { channel, tool, at }) {
-  const t = tool && (tool.end === null || tool.end >= at - 1) ? `${tool.name}: ${tool.end === null ? "in flight" : span((tool.end - tool.start) / 1000)}${tool.ok === false ? ", failed" : ""}` : null;
+  const t = tool && (tool.end === null || tool.end >= at - 1) ? `${tool.label}: ${tool.end === null ? "in flight" : span((tool.end - tool.start) / 1000)}${tool.ok === false ? ", failed" : ""}` : null;
   return [head("plain", channel, at), line(t), ages(model, at)];
 }
 

@@ -37,10 +37,10 @@ export function stateOf(node) {
 
 function stateLabel(node) {
   const word = stateOf(node);
-  if (node.state === "done") return node.flake ? "done after a failed attempt" : "done";
+  if (node.state === "done") return `${node.flake ? "flaky" : "done"}, ${plural(node.endings.length, "iteration")}`;
   if (node.doing === "asking") return `needs human input, iteration ${node.iteration}`;
   if (word === "working") return `${node.doing}, iteration ${node.iteration}`;
-  if (word === "waiting") return `waiting (${node.wait?.why ?? "?"}), after iteration ${node.iteration}`;
+  if (word === "waiting") return `waiting (${node.wait?.why ?? "?"})`;
   return node.reason ? `${node.state}: ${node.reason}` : node.state;
 }
 
@@ -81,13 +81,15 @@ function box(node, { x, y }, isChosen, choose) {
   svg("text", { class: "node-state", x: 28, y: 36 }, clip(stateLabel(node), 24)));
 }
 
-/** Creates a tick for each of the latest iterations, colored by how they ended. */
+/** Creates a tick for each of the latest iterations, colored by its checks, or else by how it ended. */
 export function ticks(node, pick) {
   const last = node.endings.slice(-MAX_TICKS);
   const left = node.endings.length - last.length;
   return el("div", { class: "ticks" }, left > 0 ? el("span", { class: "quiet" }, `\u2026${left}`) : null,
     last.map((i) => {
-      const [tone, word] = i.stop ? ["bad", "stopped by the watchdog"] : ENDINGS[i.ending] ?? ["dim", "?"];
+      const [ending, how] = i.stop ? ["bad", "stopped by the watchdog"] : ENDINGS[i.ending] ?? ["dim", "?"];
+      const [tone, checked] = i.checks ? (i.checks.converged ? ["good", ", checks passed"] : ["bad", ", checks failed"]) : [ending, ""];
+      const word = `${how}${checked}`;
       const label = `iteration ${i.iteration}: ${word}`;
       return el("button", { type: "button", class: `tick ${tone}`, title: label, "aria-label": label, on: { click: () => pick(i) } });
     }),

@@ -94,7 +94,7 @@ export class Timeline {
     const first = this.model.first ?? now - 60_000;
     const span = Math.max(now - first, 10_000);
     // The first planned look is shown if it is not too far away.
-    const ahead = Math.min(Math.max(span * 0.03, ((this.looks[0] ?? now) - now) * 1.1), span * 0.25);
+    const ahead = Math.min(Math.max(span * 0.03, ((this.looks[0] ?? now) - now) * 1.1), span * 0.5);
     this.setWindow(first - span * 0.01, now + ahead);
     this.setFollowState(true);
   }
@@ -153,7 +153,7 @@ export class Timeline {
 
   layout() {
     const width = this.canvas.parentElement.clientWidth;
-    const gutter = width < 560 ? 62 : 84;
+    const gutter = width < 560 ? 74 : 84;
     const rows = this.pack();
     const lanes = [];
     let y = AXIS;

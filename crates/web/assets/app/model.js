@@ -240,7 +240,11 @@ export class Model {
     const check = { node: node.name, ix: node.ix, iteration: e.iteration, start: node.checking ?? at, end: at, event: e };
     node.checking = null;
     this.checks.push(check);
-    if (e.converged && node.attempts > 0) node.flake = true;
+    const iteration = node.open ?? node.endings.findLast((i) => i.iteration === e.iteration);
+    if (iteration) iteration.checks = e;
+    // Where progress is not charged, only a check that failed and passed on the same work tree is flaky.
+    const flaky = node.plan?.checks?.attempts === "progress" ? (e.results ?? []).some((r) => r.flaky) : node.attempts > 0;
+    if (e.converged && flaky) node.flake = true;
     if (!e.converged && !e.uncounted) node.attempts += 1;
   }
 
@@ -256,7 +260,7 @@ export class Model {
     if (e.fact === "tool_started") {
       if (!e.heartbeat) this.lanes.stdout.add(at, at, 1, node.ix);
       const mcp = e.mcp === true && !e.heartbeat;
-      const tool = { node: node.name, ix: node.ix, name: e.name, start: at, end: null, ok: null, mcp };
+      const tool = { node: node.name, ix: node.ix, name: e.name, label: e.sentence?.replace("\u2192 ", "") ?? e.name, start: at, end: null, ok: null, mcp };
       if (tool.mcp) this.lanes.mcp_tool.add(at, at, 1, node.ix);
       node.tools.set(e.id, tool);
       this.tools.push(tool);

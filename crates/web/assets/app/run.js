@@ -21,12 +21,12 @@ const MAX_TELL = 4000;
 
 /** The page of a run. Without `live` it is a report: it has the complete record and sends no requests. */
 export class RunPage {
-  constructor(id, { connection, live = true }) {
+  constructor(id, { connection, live = true, diffs = null }) {
     Object.assign(this, { id, connection, live, run: { run: id, alive: false, state: "unknown", status: null, name: id }, gone: new AbortController(), only: null });
     this.model = new Model();
     this.timeline = new Timeline(this.model, { now: () => this.now(), pick: (found) => this.pick(found), live });
     this.list = new EventList(this.model, { fromEnd: live });
-    this.output = live ? new Output(this.model, id) : null;
+    this.output = new Output(this.model, id, { diffs });
     this.build();
   }
 
@@ -55,7 +55,7 @@ export class RunPage {
         el("div", { class: "run-state" }, el("p", {}, this.state, " ", this.why), this.next), this.steer),
       this.facts, this.loading,
       el("section", { class: "panel time" }, this.timeline.node), this.expected, this.graph,
-      el("div", { class: "columns" }, this.list.node, this.output?.view));
+      el("div", { class: "columns" }, this.list.node, this.output.view));
   }
 
   now() {
@@ -149,7 +149,7 @@ export class RunPage {
   drawAll() {
     this.timeline.update();
     this.list.update();
-    this.output?.update();
+    this.output.update();
     this.drawNodes();
     this.drawHead();
   }
@@ -233,7 +233,7 @@ export class RunPage {
 
   pickIteration(i) {
     this.timeline.reveal(i.start, i.end ?? this.now());
-    this.output?.pick(i);
+    this.output.pick(i);
     if (i.event) this.list.reveal(i.event);
   }
 
@@ -242,7 +242,7 @@ export class RunPage {
     const event = found.event ?? found.mark?.event ?? found.check?.event ?? found.session?.stop ?? found.session?.event;
     if (event) this.list.reveal(event);
     const iteration = found.session ? this.model.iterations.find((i) => i.session === found.session) : null;
-    if (iteration) this.output?.pick(iteration);
+    if (iteration) this.output.pick(iteration);
   }
 
   async send() {

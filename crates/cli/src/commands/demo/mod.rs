@@ -1,6 +1,6 @@
 use crate::color;
 use crate::error::CliError;
-use crate::screen::{Formatter, ScreenLine, Show, Tone, paint, words};
+use crate::screen::{Formatter, Show, ShownLine, Tone, paint, words};
 use acts::Acts;
 use dogwatch_agents::Splitter;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -223,10 +223,10 @@ impl Play {
     }
 
     fn say(&mut self, tone: Tone, text: &str) {
-        self.print(&ScreenLine { tone, text: printable(text).into_owned() });
+        self.print(&ShownLine { tone, text: printable(text).into_owned() });
     }
 
-    fn print(&mut self, line: &ScreenLine) {
+    fn print(&mut self, line: &ShownLine) {
         let mut out = std::io::stdout().lock();
         let written = writeln!(out, "{}", paint(self.color, line.tone, &line.text));
         if written.and_then(|()| out.flush()).is_err() && self.stopped.is_none() {

@@ -11,8 +11,11 @@ use std::time::Duration;
 /// The agents that dogwatch can start and read without further configuration.
 const KNOWN: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
-/// How long `--version` may take. Node.js programs need half a second, and several seconds on a busy machine.
-const BOUND: Duration = Duration::from_secs(5);
+/// How long `--version` may take without using CPU time. Node.js programs need half a second, and much longer on a busy
+/// machine, but they use CPU time meanwhile.
+const QUIET: Duration = Duration::from_secs(5);
+/// How long `--version` may take at all.
+const BOUND: Duration = Duration::from_secs(60);
 
 /// The most of a version to show, in bytes.
 const MAX_SHOWN: usize = 60;
@@ -49,14 +52,16 @@ fn one(name: &str, here: &Path) -> (bool, Finding) {
             warning(format!("{shown} --version was killed by signal {signal}"))
         }
         Ok(ProgramResult::Refused(why)) => warning(format!("cannot start {shown}: {why}")),
-        Ok(ProgramResult::TimedOut) => {
-            warning(format!("{shown} --version did not finish within {} s", BOUND.as_secs()))
-        }
+        Ok(ProgramResult::TimedOut) => warning(format!(
+            "{shown} --version hangs: no answer and no CPU time used for {} s, or no answer for {} s",
+            QUIET.as_secs(),
+            BOUND.as_secs()
+        )),
         Err(error) => warning(format!("cannot run {shown} --version: {error}")),
     };
     (true, finding)
 }
 
 fn version(path: &str, here: &Path) -> std::io::Result<ProgramResult> {
-    ProgramRunner::start()?.run(&[path, "--version"], Vec::new(), here, BOUND)
+    ProgramRunner::start()?.run_while_busy(&[path, "--version"], here, QUIET, BOUND)
 }

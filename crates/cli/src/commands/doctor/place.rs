@@ -70,10 +70,22 @@ fn judge_watching(directories: u64, all: bool, watches: Option<u64>, instances: 
 /// Checks the project's state directory, the user's lock directory and the free disk space.
 pub fn record(here: &Path) -> Vec<Finding> {
     let state = here.join(home::STATE_DIR);
-    vec![trial("state directory", &state), trial("lock directory", &home::user_state_dir()), room(&state)]
+    let state_advice = "make it writable, or use another directory with --state-dir";
+    let locks = home::user_state_dir();
+    let lock_advice = format!(
+        "make {} writable, or set XDG_STATE_HOME to a directory on a local disk that you may write to; \
+         --state-dir does not move the locks",
+        nearest(&locks).display()
+    );
+    vec![
+        trial("state directory", &state, state_advice),
+        trial("lock directory", &locks, &lock_advice),
+        room(&state),
+    ]
 }
 
-fn trial(name: &str, dir: &Path) -> Finding {
+/// Tries a directory. `advice` helps if it is not writable.
+fn trial(name: &str, dir: &Path, advice: &str) -> Finding {
     let there = nearest(dir);
     let shown = dir.display();
     match try_file(&there) {
@@ -88,11 +100,7 @@ fn trial(name: &str, dir: &Path) -> Finding {
             "set the clocks of both machines",
         ),
         Ok(_) => Finding::ok(name, format!("{shown} is writable and supports locks")),
-        Err(error) => Finding::problem(
-            name,
-            format!("cannot write to {shown}: {error}"),
-            "check its owner and the free space, or use another directory with --state-dir",
-        ),
+        Err(error) => Finding::problem(name, format!("cannot write to {shown}: {error}"), advice),
     }
 }
 
@@ -208,7 +216,7 @@ mod tests {
     #[test]
     fn the_trial_leaves_no_file_behind() {
         let dir = tempfile::tempdir().expect("a directory");
-        let finding = trial("state", &dir.path().join("not/yet"));
+        let finding = trial("state", &dir.path().join("not/yet"), "");
         assert_eq!(finding.level, Level::Ok, "{finding:?}");
         assert_eq!(std::fs::read_dir(dir.path()).expect("readable").count(), 0);
     }

@@ -2,45 +2,47 @@
 
 use super::History;
 use super::past::{Past, Project};
-use crate::screen::{ScreenLine, Tone, words};
+use crate::local;
+use crate::screen::{ShownLine, Tone, words};
 use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::status::State;
 use dogwatch_core::text::one_line;
-use dogwatch_core::time::moment::Wall;
+use dogwatch_host::clock;
 use unicode_width::UnicodeWidthStr;
 
 /// The longest loop name to show, in bytes.
 const MAX_NAME: usize = 24;
 const HEAD: [&str; 9] =
-    ["started (UTC)", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
+    ["started", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
 
 /// Formats the history as lines of a table.
-pub fn lines(history: &History, all: bool) -> Vec<ScreenLine> {
+pub fn lines(history: &History, all: bool) -> Vec<ShownLine> {
     if history.runs.is_empty() && history.unreadable.is_empty() {
         let here = if all { "on this machine" } else { "in this directory" };
         let text = format!("no runs {here} yet; start one with `dogwatch run DIR`");
-        return vec![ScreenLine { tone: Tone::Plain, text }];
+        return vec![ShownLine { tone: Tone::Plain, text }];
     }
     let mut lines = table(history);
     for broken in &history.unreadable {
         let text = format!("{}  cannot read its record: {}", broken.run, one_line(&broken.why, 200));
-        lines.push(ScreenLine { tone: Tone::Bad, text });
+        lines.push(ShownLine { tone: Tone::Bad, text });
     }
     if history.left_out > 0 {
         let older = words::count(history.left_out as u64, "older run");
         let text = format!("{older} not listed and not in the totals; show more with `--limit N`");
-        lines.push(ScreenLine { tone: Tone::Quiet, text });
+        lines.push(ShownLine { tone: Tone::Quiet, text });
     }
     for project in &history.projects {
-        lines.push(ScreenLine { tone: Tone::Plain, text: String::new() });
+        lines.push(ShownLine { tone: Tone::Plain, text: String::new() });
         lines.extend(sums(project));
     }
     lines
 }
 
-fn table(history: &History) -> Vec<ScreenLine> {
+fn table(history: &History) -> Vec<ShownLine> {
     let rows: Vec<(Tone, [String; 9])> = history.runs.iter().map(|run| (tone(run), cells(run))).collect();
-    let heads = HEAD.map(str::to_owned);
+    let mut heads = HEAD.map(str::to_owned);
+    heads[0] = format!("{} ({})", heads[0], local::zone(clock::now().wall));
     let widths: Vec<usize> = (0..HEAD.len())
         .map(|i| rows.iter().map(|(_, cells)| cells[i].width()).chain([heads[i].width()]).max().unwrap_or(0))
         .collect();
@@ -48,8 +50,8 @@ fn table(history: &History) -> Vec<ScreenLine> {
         let padded = cells.iter().zip(&widths).map(|(cell, width)| pad(cell, *width));
         padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
     };
-    let mut lines = vec![ScreenLine { tone: Tone::Head, text: line(&heads) }];
-    lines.extend(rows.iter().map(|(tone, cells)| ScreenLine { tone: *tone, text: line(cells) }));
+    let mut lines = vec![ShownLine { tone: Tone::Head, text: line(&heads) }];
+    lines.extend(rows.iter().map(|(tone, cells)| ShownLine { tone: *tone, text: line(cells) }));
     lines
 }
 
@@ -70,7 +72,7 @@ fn cells(run: &Past) -> [String; 9] {
     let tail = run.run.as_str().rsplit('-').next().unwrap_or_default();
     let used = run.sums.used();
     [
-        run.started_at.map_or_else(|| "?".to_owned(), when),
+        run.started_at.map_or_else(|| "?".to_owned(), local::short),
         tail.to_owned(),
         name,
         outcome(run),
@@ -80,12 +82,6 @@ fn cells(run: &Past) -> [String; 9] {
         figure(words::tokens(&used)),
         figure(words::cost(&used)),
     ]
-}
-
-/// Formats a time as `11-15 20:15`.
-fn when(at: Wall) -> String {
-    let at = at.to_string();
-    at.get(5..16).unwrap_or(&at).replace('T', " ")
 }
 
 fn outcome(run: &Past) -> String {
@@ -123,7 +119,7 @@ fn figure(text: String) -> String {
     }
 }
 
-fn sums(project: &Project) -> Vec<ScreenLine> {
+fn sums(project: &Project) -> Vec<ShownLine> {
     let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let c = &project.sums.counts;
     let used = project.sums.used();
@@ -138,7 +134,7 @@ fn sums(project: &Project) -> Vec<ScreenLine> {
         words::cost(&used),
     );
     [(Tone::Head, first), (Tone::Plain, second)]
-        .map(|(tone, text)| ScreenLine {
+        .map(|(tone, text)| ShownLine {
             tone,
             text: dogwatch_core::text::printable(&text).replace('\n', " "),
         })

@@ -98,6 +98,7 @@ impl Follower<'_> {
                 self.close()?;
                 let seen = IterationRecord::new(recorded.seq, recorded.at, node.clone(), *iteration);
                 self.source = Some(self.look.source(&self.found.dir, &seen, self.stderr));
+                self.out.begin(&seen);
                 self.out.line(&super::head(&seen, self.look.has_several_nodes()))
             }
             Event::SessionStarted { node, iteration, .. } => {

@@ -1,6 +1,7 @@
 use crate::error::CliError;
+use crate::local;
 use crate::runs::{FoundRun, Which};
-use crate::screen::{ScreenLine, Tone};
+use crate::screen::{ShownLine, Tone};
 use dogwatch_core::text::printable;
 use out::{Out, Stop};
 use record::{IterationRecord, Look, Wanted};
@@ -9,6 +10,8 @@ mod follow;
 mod out;
 mod record;
 mod source;
+
+pub use source::Source;
 
 /// Show the output of the agent
 ///
@@ -33,6 +36,9 @@ pub struct Args {
     /// Copy the output byte for byte (not to a terminal)
     #[arg(long)]
     raw: bool,
+    /// Print each line as a JSON object with node, iteration, tone and text
+    #[arg(long, conflicts_with = "raw")]
+    json: bool,
     /// Show stderr instead of stdout
     #[arg(long)]
     stderr: bool,
@@ -42,6 +48,7 @@ const AFTER_HELP: &str = "\
 Examples:
   dogwatch logs -f            follow the live run of this project
   dogwatch logs k3f9 -i 12    show iteration 12 of the run whose id ends in k3f9
+  dogwatch logs --node api    show the last iteration of one node of a graph
   dogwatch logs --raw | jq .  print the agent's JSON output
 
 The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
@@ -50,7 +57,7 @@ The prompt of an iteration is in prompt.md, next to the output in the iteration'
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     found.check_record();
-    let mut out = Out::choose(args.raw)?;
+    let mut out = Out::choose(args.raw, args.json)?;
     let shown = match args.follow && found.is_live() {
         true => follow::follow(&found, args.node.as_deref(), args.stderr, &mut out),
         false => show(&found, args, &mut out),
@@ -66,6 +73,7 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
     let wanted = record::Wanted { iteration: args.iteration, node: args.node.as_deref() };
     let look = record::look(found, wanted)?;
     let Some(seen) = &look.seen else { return Err(no_such(found, wanted, &look).into()) };
+    out.begin(seen);
     out.line(&head(seen, look.has_several_nodes()))?;
     let mut source = look.source(&found.dir, seen, args.stderr);
     source.drain(out)?;
@@ -74,7 +82,7 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
         out.line(&note)?;
     }
     if !seen.called {
-        out.line(&ScreenLine { tone: Tone::Quiet, text: "  (the agent was not called)".to_owned() })?;
+        out.line(&ShownLine { tone: Tone::Quiet, text: "  (the agent was not called)".to_owned() })?;
     }
     match &seen.end {
         Some(end) => out.line(end),
@@ -82,13 +90,11 @@ fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
     }
 }
 
-/// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 UTC`, in a graph after the name of its node.
-fn head(seen: &IterationRecord, of_several: bool) -> ScreenLine {
-    let at = seen.at.to_string();
-    let (day, time) = at.split_once('T').unwrap_or((&at, ""));
+/// Returns the title of an iteration: `iteration 3  2026-11-15 20:15:33 CET`, in a graph after the name of its node.
+fn head(seen: &IterationRecord, of_several: bool) -> ShownLine {
     let node = if of_several { format!("{}  ", seen.node) } else { String::new() };
-    let text = format!("{node}iteration {}  {day} {} UTC", seen.iteration, time.get(..8).unwrap_or(time));
-    ScreenLine { tone: Tone::Head, text: printable(&text).into_owned() }
+    let text = format!("{node}iteration {}  {}", seen.iteration, local::full(seen.at));
+    ShownLine { tone: Tone::Head, text: printable(&text).into_owned() }
 }
 
 fn no_such(found: &FoundRun, wanted: Wanted<'_>, look: &Look) -> CliError {

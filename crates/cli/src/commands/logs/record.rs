@@ -4,14 +4,16 @@
 use super::source::Source;
 use crate::error::CliError;
 use crate::runs::FoundRun;
-use crate::screen::ScreenLine;
-use dogwatch_core::record::event::{Event, Recorded, RunStarted};
+use crate::screen::ShownLine;
+use dogwatch_agents::readable::Renderer;
+use dogwatch_core::record::event::{Event, Recorded, RunStarted, SessionEnded, Usage};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::words::{self, Style};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::store::home;
 use dogwatch_host::store::journal::{self, Tail};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// An iteration, as recorded.
@@ -24,13 +26,15 @@ pub struct IterationRecord {
     pub at: Wall,
     /// The iteration started a session.
     pub called: bool,
-    pub end: Option<ScreenLine>,
+    /// The agent's own session that this one resumes, and the usage that it was already charged with.
+    resumed: Option<(String, Usage)>,
+    pub end: Option<ShownLine>,
 }
 
 impl IterationRecord {
     /// Returns an iteration that has just started.
     pub fn new(seq: u64, at: Wall, node: NodeName, iteration: Iteration) -> IterationRecord {
-        IterationRecord { node, iteration, seq, at, called: false, end: None }
+        IterationRecord { node, iteration, seq, at, called: false, resumed: None, end: None }
     }
 }
 
@@ -49,6 +53,8 @@ pub struct Look {
     started: Option<Box<RunStarted>>,
     pub seen: Option<IterationRecord>,
     pub iterations: u64,
+    /// The agent's latest session of each node, and the usage that it was charged with so far.
+    charged: BTreeMap<NodeName, (String, Usage)>,
 }
 
 impl Look {
@@ -58,7 +64,19 @@ impl Look {
         let plan = self.started.as_ref().and_then(|s| s.settings.nodes.iter().find(|n| n.name == seen.node));
         let reader = plan.map_or(ReaderName::Plain, |n| n.settings.reader);
         let work_dir = self.started.as_ref().map_or("", |s| s.work_dir.as_str());
-        Source::new(dir, stderr, reader, work_dir)
+        Source::new(dir, stderr, Renderer::for_session(reader, work_dir, seen.resumed.clone()))
+    }
+
+    /// Notes the usage of an ended session. Several sessions of ours may continue one session of the agent.
+    fn charge(&mut self, s: &SessionEnded) {
+        let Some(session) = &s.session else { return };
+        let charged = self.charged.entry(s.node.clone()).or_default();
+        if charged.0 != *session {
+            *charged = (session.clone(), Usage::default());
+        }
+        let sum = &mut charged.1;
+        sum.tokens = Some(sum.tokens.unwrap_or(0).saturating_add(s.tokens.unwrap_or(0)));
+        sum.cost_usd = Some(sum.cost_usd.unwrap_or(0.0) + s.cost_usd.unwrap_or(0.0));
     }
 
     /// Returns whether the run is a graph with several nodes.
@@ -84,9 +102,10 @@ impl Look {
                     self.seen = Some(IterationRecord::new(event.seq, event.at, node, iteration));
                 }
             }
+            Event::SessionEnded(ended) => self.charge(&ended),
             other => {
                 if let Some(seen) = &mut self.seen {
-                    seen.take(&other);
+                    seen.take(&other, &self.charged);
                 }
             }
         }
@@ -94,9 +113,14 @@ impl Look {
 }
 
 impl IterationRecord {
-    fn take(&mut self, event: &Event) {
-        if let Event::SessionStarted { node, iteration, .. } = event {
-            self.called |= *node == self.node && *iteration == self.iteration;
+    fn take(&mut self, event: &Event, charged: &BTreeMap<NodeName, (String, Usage)>) {
+        if let Event::SessionStarted { node, iteration, resumes, .. } = event
+            && *node == self.node
+            && *iteration == self.iteration
+        {
+            self.called = true;
+            self.resumed =
+                charged.get(node).filter(|(session, _)| Some(session) == resumes.as_ref()).cloned();
         }
         if event.ending().is_some_and(|(_, end)| end.node == self.node && end.iteration == self.iteration) {
             self.end = Some(ending_line(event));
@@ -141,12 +165,13 @@ fn read(found: &FoundRun, wanted: Wanted<'_>, mut each: impl FnMut(&Look)) -> Re
 /// Returns whether a line needs to be parsed. Most lines of a record are observations, which do not.
 fn is_wanted(line: &[u8]) -> bool {
     journal::head(line).is_some_and(|head| {
-        matches!(&*head.event, "run_started" | "session_started") || head.event.starts_with("iteration_")
+        matches!(&*head.event, "run_started" | "session_started" | "session_ended")
+            || head.event.starts_with("iteration_")
     })
 }
 
 /// Returns the line for the end of an iteration. The heading above it has the number, but not the reason of an idle one.
-pub fn ending_line(event: &Event) -> ScreenLine {
+pub fn ending_line(event: &Event) -> ShownLine {
     let style = if matches!(event, Event::IterationIdle { .. }) { Style::Full } else { Style::Line };
     words::sentence(event, style).into()
 }

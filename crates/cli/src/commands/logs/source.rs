@@ -1,12 +1,12 @@
 //! Reads the raw output of an iteration as it grows. The file may be missing, or may not be a regular file.
 
 use super::out::{Out, Stop};
-use crate::render::Renderer;
-use crate::screen::{ScreenLine, Tone, words};
+use crate::screen::{ShownLine, Tone, words};
+use dogwatch_agents::readable::Renderer;
 use dogwatch_core::settings::ReaderName;
 use rustix::fs::{Mode, OFlags};
 use std::fs::File;
-use std::io::{ErrorKind, Read};
+use std::io::{ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 /// The most bytes to read at once, whatever the size of the log.
@@ -26,10 +26,26 @@ pub struct Source {
 
 impl Source {
     /// Returns the stdout or stderr file in the directory of an iteration. The file is opened by the first read.
-    pub fn new(dir: PathBuf, stderr: bool, reader: ReaderName, work_dir: &str) -> Source {
-        let (stream, reader) = if stderr { ("stderr", ReaderName::Plain) } else { ("stdout", reader) };
-        let renderer = Renderer::new(reader, work_dir);
+    pub fn new(dir: PathBuf, stderr: bool, renderer: Renderer) -> Source {
+        let (stream, renderer) =
+            if stderr { ("stderr", Renderer::new(ReaderName::Plain, "")) } else { ("stdout", renderer) };
         Source { dir, stream, file: None, refused: None, renderer, read: 0 }
+    }
+
+    /// Returns the lines of the next piece of output, or `None` if there is no more now. The first read starts at most
+    /// `last` bytes before the end.
+    pub fn next_lines(&mut self, last: u64) -> Option<Vec<ShownLine>> {
+        if self.file.is_none()
+            && let Some(file) = self.open()
+        {
+            let start = file.metadata().map_or(0, |meta| meta.len()).saturating_sub(last);
+            let _ = file.seek(SeekFrom::Start(start));
+        }
+        let mut buffer = vec![0; CHUNK];
+        match self.read(&mut buffer) {
+            0 => None,
+            n => Some(self.renderer.feed(&buffer[..n])),
+        }
     }
 
     /// Prints all output that is available now.
@@ -55,7 +71,7 @@ impl Source {
     }
 
     /// Returns a note that explains missing output, or `None` if there was output.
-    pub fn note(&self) -> Option<ScreenLine> {
+    pub fn note(&self) -> Option<ShownLine> {
         if self.read > 0 {
             return None;
         }
@@ -63,7 +79,7 @@ impl Source {
             Some(why) => format!("  (cannot read its {}: {why})", self.stream),
             None => format!("  (no output on {}{})", self.stream, self.other()),
         };
-        Some(ScreenLine { tone: Tone::Quiet, text })
+        Some(ShownLine { tone: Tone::Quiet, text })
     }
 
     fn other(&self) -> String {
@@ -79,16 +95,20 @@ impl Source {
         }
     }
 
-    fn read(&mut self, buffer: &mut [u8]) -> usize {
+    /// Returns the open file. It is created with the first byte of output.
+    fn open(&mut self) -> Option<&mut File> {
         if self.file.is_none() && self.refused.is_none() {
             match open(&self.dir.join(self.stream)) {
                 Ok(file) => self.file = Some(file),
-                // The file is created with the first byte of output.
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.refused = Some(error.to_string()),
             }
         }
-        let Some(file) = &mut self.file else { return 0 };
+        self.file.as_mut()
+    }
+
+    fn read(&mut self, buffer: &mut [u8]) -> usize {
+        let Some(file) = self.open() else { return 0 };
         loop {
             match file.read(buffer) {
                 Ok(n) => return n,
@@ -120,9 +140,10 @@ mod tests {
     #[test]
     fn a_missing_or_irregular_output_file_gives_a_note_and_does_not_block() {
         let dir = tempfile::tempdir().expect("a directory");
-        let mut out = Out::choose(false).expect("not raw, so any stdout is fine");
+        let mut out = Out::choose(false, false).expect("not raw, so any stdout is fine");
         let note = |out: &mut Out| {
-            let mut source = Source::new(dir.path().to_owned(), false, ReaderName::Plain, "/w");
+            let mut source =
+                Source::new(dir.path().to_owned(), false, Renderer::new(ReaderName::Plain, "/w"));
             assert!(source.drain(out).is_ok());
             source.note().expect("there is nothing to show").text
         };

@@ -2,7 +2,9 @@
 
 use super::read::Lines;
 use crate::error::CliError;
-use dogwatch_agents::tools::{call, declared_timeout, delegates, is_canceled, is_heartbeat, is_mcp, result};
+use dogwatch_agents::tools::{
+    call, declared_timeout, delegates, is_canceled, is_heartbeat, is_mcp, result, subject,
+};
 use dogwatch_agents::{Line, Listener, MAX_LINE};
 use dogwatch_config::nearest;
 use dogwatch_core::record::hash;
@@ -334,6 +336,7 @@ fn tool_started(raw: Raw<'_>, agent: ReaderName) -> Result<Sign, LineError> {
     let args = raw.args.map_or("", RawValue::get);
     Ok(Sign::ToolStarted(ToolStarted {
         id: need(raw.id, kind, "id")?.into_string(),
+        subject: subject(args),
         call: call(&name, args),
         timeout: timeout.map(|t| t.min(Dur::LONGEST)).or_else(|| declared_timeout(agent, &name, args)),
         delegates: raw.delegates.unwrap_or_else(|| delegates(agent, &name)),

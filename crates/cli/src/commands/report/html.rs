@@ -16,7 +16,9 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
         .with_record_problem(integrity.problem());
     let state = found.state_dir();
     let project = state.parent().unwrap_or(&state).to_string_lossy();
-    let page = dogwatch_web::report(&Subject { project: &project, status: &status, events: &record.events });
+    let diffs = super::changes::by_iteration(found);
+    let subject = Subject { project: &project, status: &status, events: &record.events, diffs: &diffs };
+    let page = dogwatch_web::report(&subject);
     place(file, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());
         CliError::with_help(what, "choose a file in an existing, writable directory")

@@ -1,7 +1,7 @@
 //! Assembles the sections of a Markdown report, and escapes text for Markdown.
 
 use super::Report;
-use super::{paragraphs, tables};
+use super::{changes, opening, paragraphs, tables};
 use dogwatch_core::record::summary::Ends;
 use dogwatch_core::text::{one_line, printable};
 
@@ -14,9 +14,10 @@ const MAX_FENCED: usize = 8 * 1024;
 pub fn page(report: &Report) -> String {
     let mut page = String::new();
     page.push_str(&format!("# {}\n\n", paragraphs::title(report)));
-    page.push_str(&paragraphs::in_three_lines(report));
+    page.push_str(&opening::summary(report));
     let sections = [
         ("Run", tables::facts(report)),
+        ("Changes", changes::section(report)),
         ("Timeline", tables::timeline(report)),
         ("Verdicts", paragraphs::verdicts(report)),
         ("Checks", paragraphs::checks(report)),
@@ -73,8 +74,14 @@ pub fn fenced(text: &str) -> String {
     let clean = printable(text);
     let from = clean.ceil_char_boundary(clean.len().saturating_sub(MAX_FENCED));
     let cut = if from > 0 { "…" } else { "" };
+    fenced_as("text", &format!("{cut}{}", &clean[from..]))
+}
+
+/// Formats a foreign text of any length as a code block in a language.
+pub fn fenced_as(language: &str, text: &str) -> String {
+    let clean = printable(text);
     let fence = "`".repeat(longest_row(&clean, '`').max(2) + 1);
-    format!("{fence}text\n{cut}{}\n{fence}\n", clean[from..].trim_end())
+    format!("{fence}{language}\n{}\n{fence}\n", clean.trim_end())
 }
 
 fn longest_row(text: &str, of: char) -> usize {

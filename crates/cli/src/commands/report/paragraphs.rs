@@ -2,9 +2,9 @@
 
 use super::Report;
 use super::markdown::{code, escaped, fenced, lines, plain};
-use super::tables::{clock, counts, spent};
+use crate::local::clock;
 use crate::screen::words;
-use dogwatch_core::record::event::{CheckResult, NodeAttempt, NodeState, Outcome, RunEnded};
+use dogwatch_core::record::event::{CheckResult, NodeAttempt, NodeState};
 use dogwatch_core::record::summary::{Attempted, Judged, Judgement, Row, What};
 use dogwatch_core::record::view::NodeView;
 use dogwatch_host::store::home;
@@ -18,75 +18,8 @@ pub fn title(report: &Report) -> String {
     format!("Run {} of {}", report.found.id, escaped(name))
 }
 
-/// Returns the summary: how the run ended, what it did, and what to look at.
-pub fn in_three_lines(report: &Report) -> String {
-    let lines = [how_it_ended(report), what_it_did(report), what_to_look_at(report)];
-    // In Markdown, two trailing spaces are a line break.
-    lines.join("  \n") + "\n"
-}
-
-fn how_it_ended(report: &Report) -> String {
-    let lasted = words::span(report.view().supervised(report.now().boot));
-    match &report.view().ended {
-        Some(end) => {
-            let checked = verified(end);
-            format!("**{}** after {lasted}: {}{checked}.", escaped(end.outcome.as_str()), plain(&end.reason))
-        }
-        None if report.live => format!("**running** for {lasted} so far."),
-        None => format!(
-            "**lost**: the supervisor died after {lasted}; continue the run with `dogwatch resume {}`.",
-            report.tail()
-        ),
-    }
-}
-
-fn verified(end: &RunEnded) -> &'static str {
-    match (end.outcome, end.verified) {
-        (_, true) => " (verified by checks)",
-        (Outcome::Clean | Outcome::CleanWithFlake, false) => " (no checks, so not verified)",
-        (_, false) => "",
-    }
-}
-
-fn what_it_did(report: &Report) -> String {
-    format!("{}; {}.", counts(&report.view().totals()), spent(&report.view().spent()))
-}
-
-fn what_to_look_at(report: &Report) -> String {
-    let summary = &report.summary;
-    let mut parts = Vec::new();
-    let failed: Vec<&NodeView> = failed_nodes(report).collect();
-    if report.view().nodes.len() > 1 && !failed.is_empty() {
-        let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
-        parts.push(format!("not done: {}", names.join(", ")));
-    }
-    for attempt in summary.failing.values().take(MAX_NODES) {
-        let names: Vec<String> =
-            failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
-        parts.push(format!("failing checks: {}", names.join(", ")));
-    }
-    if let Some(last) = summary.hard_stops().last() {
-        let count = words::count(summary.hard_stops().count() as u64, "hard stop");
-        parts.push(format!("{count}, latest: {}", plain(&verdict(last))));
-    }
-    if let Some(row) = summary.troubles.iter().last() {
-        let count = words::count(summary.troubles.count(), "problem");
-        parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
-    }
-    if let Some(problem) = &report.record_problem {
-        parts.push(format!("**{}**", plain(problem)));
-    }
-    if parts.is_empty() {
-        return "No problems found.".to_owned();
-    }
-    format!("Needs attention: {}.", parts.join("; "))
-}
-
-fn failed_nodes(report: &Report) -> impl Iterator<Item = &NodeView> {
-    report.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
-}
-
-fn verdict(judged: &Judged) -> String {
+/// Returns a verdict in words.
+pub fn verdict(judged: &Judged) -> String {
     match &judged.verdict {
         Judgement::Deferred { by } => format!("continued because of activity on {by}"),
         Judgement::HardStop { reason, message, .. } => format!("{message} [{reason}]"),
@@ -121,11 +54,13 @@ fn one_verdict(report: &Report, judged: &Judged) -> String {
     text
 }
 
-fn failed_checks(attempt: &NodeAttempt) -> impl Iterator<Item = &CheckResult> {
+/// Returns the checks of an attempt that failed.
+pub fn failed_checks(attempt: &NodeAttempt) -> impl Iterator<Item = &CheckResult> {
     attempt.results.iter().filter(|result| result.rc != 0)
 }
 
-fn rc(result: &CheckResult) -> String {
+/// Returns the result of a check in words.
+pub fn rc(result: &CheckResult) -> String {
     match (result.timed_out, result.rc) {
         (true, _) => "timed out".to_owned(),
         (false, 0) => "passed".to_owned(),
@@ -162,7 +97,9 @@ fn one_attempt(report: &Report, attempted: &Attempted) -> String {
     for result in &attempt.results {
         let flaky = if result.flaky { ", flaky: failed, then passed on the same work tree" } else { "" };
         let took = words::span(result.duration_s);
-        text.push_str(&format!("  - {} {} in {took}{flaky}\n", code(&result.cmd), rc(result)));
+        let last = result.tail.as_deref().filter(|_| result.rc != 0);
+        let last = last.map_or_else(String::new, |line| format!(": {}", plain(line)));
+        text.push_str(&format!("  - {} {} in {took}{flaky}{last}\n", code(&result.cmd), rc(result)));
     }
     text
 }
@@ -173,7 +110,8 @@ pub fn troubles(report: &Report) -> String {
     lines(&report.summary.troubles, line, |n| format!("\n… {n} more …\n\n"))
 }
 
-fn row_of_trouble(row: &Row) -> String {
+/// Returns a problem in words.
+pub fn row_of_trouble(row: &Row) -> String {
     match &row.what {
         What::Event { sentence, .. } => {
             plain(sentence.text.strip_prefix("trouble: ").unwrap_or(&sentence.text))

@@ -2,20 +2,20 @@
 
 use super::Report;
 use super::markdown::{cell, code, escaped, lines, plain};
+use crate::local::{self, clock};
 use crate::screen::words;
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::record::view::{Counts, Used};
 use dogwatch_core::record::words::{Sentence, Tone};
-use dogwatch_core::time::moment::{Moment, Wall};
-use dogwatch_host::clock;
+use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::mcp_setup;
 use dogwatch_host::store::home;
 
 impl Report {
     /// Returns the end of the reported time.
     pub fn now(&self) -> Moment {
-        if self.live { clock::now() } else { self.view().last }
+        if self.live { dogwatch_host::clock::now() } else { self.view().last }
     }
 
     /// Returns `iteration 3`, preceded by the node if the run has several.
@@ -33,30 +33,18 @@ impl Report {
 pub fn facts(report: &Report) -> String {
     let Some(started) = &report.view().started else { return String::new() };
     let view = report.view();
-    let end = if view.is_over() { day_and_clock(view.last.wall) } else { "-".to_owned() };
+    let end = if view.is_over() { local::full(view.last.wall) } else { "-".to_owned() };
     let rows = [
         ("loop file", cell(&started.path)),
         ("work directory", cell(&started.work_dir)),
         ("agent", cell(&started.agent)),
-        ("started", day_and_clock(view.began.wall)),
+        ("started", local::full(view.began.wall)),
         ("ended", end),
         ("record", cell(&report.found.dir.display().to_string())),
         ("dogwatch", escaped(&started.dogwatch)),
     ];
     let rows = rows.map(|(name, value)| format!("| {name} | {value} |\n"));
     format!("| | |\n|---|---|\n{}", rows.concat())
-}
-
-/// Formats a time as `2026-11-15 20:15:33 UTC`.
-fn day_and_clock(at: Wall) -> String {
-    let at = at.to_string();
-    at.get(..19).unwrap_or(&at).replace('T', " ") + " UTC"
-}
-
-/// Formats a time as `20:15:33`.
-pub fn clock(at: Wall) -> String {
-    let at = at.to_string();
-    at.get(11..19).unwrap_or(&at).to_owned()
 }
 
 /// Formats counts as `12 iterations: 9 completed (3 idle), 1 failed`.
@@ -87,8 +75,7 @@ pub fn timeline(report: &Report) -> String {
     let line = |row: &Row| format!("- {} {}\n", clock(row.at), what(report, &row.what));
     let text = lines(&report.summary.timeline, line, |n| format!("\n… {n} more …\n\n"));
     if let Some(first) = report.summary.timeline.iter().next() {
-        let at = first.at.to_string();
-        day = format!("Starts on {}; times are in UTC.\n\n", at.get(..10).unwrap_or(&at));
+        day = format!("Starts on {}; times are in {}.\n\n", local::date(first.at), local::zone(first.at));
     }
     day + &text
 }
@@ -130,6 +117,7 @@ fn one_turn(report: &Report, turn: &Turn) -> String {
     match &turn.session {
         Some(session) => {
             text.push_str(&format!("; {}", escaped(&words::session(session))));
+            text.extend(words::killed(session).map(|killed| format!("; {}", escaped(&killed))));
             if !session.said.is_empty() {
                 text.push_str(&format!("; \"{}\"", plain(&words::said(session))));
             }
@@ -164,13 +152,14 @@ pub fn waits(report: &Report) -> String {
         .filter(|w| w.count > 0)
         .map(|w| {
             let why = words::wait(w.why);
-            format!("| {why} | {} | {} | {} |\n", w.count, words::span(w.lasted), w.woken)
+            let planned = w.planned.map_or_else(|| "-".to_owned(), words::span);
+            format!("| {why} | {} | {planned} | {} | {} |\n", w.count, words::span(w.lasted), w.woken)
         })
         .collect();
     if rows.is_empty() {
         rows
     } else {
-        format!("| reason | count | total | woken |\n|---|---|---|---|\n{rows}")
+        format!("| reason | count | planned | real | ended early |\n|---|---|---|---|---|\n{rows}")
     }
 }
 

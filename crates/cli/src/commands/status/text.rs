@@ -1,5 +1,6 @@
 //! Formats a status as a few lines of text: active and failed nodes first, in bounded length.
 
+use crate::local;
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, WaitWhy};
 use dogwatch_core::record::status::{CountsStatus, DoingStatus, NodeStatus, SpentStatus, State, Status};
@@ -11,6 +12,8 @@ const MAX_NODES: usize = 12;
 const MAX_FAILING: usize = 3;
 /// The most windows of accounts to show.
 const MAX_WINDOWS: usize = 8;
+/// The most of a tool call to show, in characters.
+const MAX_CALL: usize = 80;
 /// The most health issues of agents to show in the first line.
 const MAX_ISSUES: usize = 3;
 
@@ -194,6 +197,11 @@ fn doing(doing: &DoingStatus) -> String {
         DoingStatus::Nothing => "not running".to_owned(),
         DoingStatus::Preparing => "preparing".to_owned(),
         DoingStatus::Checking => "running checks".to_owned(),
+        DoingStatus::Working { pid, working_s, messages, call: Some(call), .. } => {
+            let so_long = working_s.map_or_else(String::new, |d| format!(" for {}", words::clock(d)));
+            let messages = words::count(*messages, "message");
+            format!("working{so_long} (pid {pid}), {messages} {}", call.text(MAX_CALL))
+        }
         DoingStatus::Working { pid, working_s, messages, last_evidence, .. } => {
             let last = match last_evidence.as_ref().map(|evidence| evidence.age_s) {
                 Some(Some(age)) => format!(", last output {} ago", words::clock(age)),
@@ -206,9 +214,9 @@ fn doing(doing: &DoingStatus) -> String {
         }
         DoingStatus::Waiting { why, left_s, until, .. } => match (left_s, until) {
             (Some(left), Some(until)) => {
-                format!("waiting ({why}), {} left, until {until}", words::clock(*left))
+                format!("waiting ({why}), {} left, until {}", words::clock(*left), local::clock(*until))
             }
-            (None, Some(until)) => format!("waiting ({why}) until {until}"),
+            (None, Some(until)) => format!("waiting ({why}) until {}", local::full(*until)),
             (_, None) => format!("waiting ({why})"),
         },
     }

@@ -107,13 +107,13 @@ fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
         return;
     }
     let keys = match top.page {
-        Some(_) => " ↑↓ event  v verdict  ←→ +- window  f follow  w wake  p pause  s stop  ? help  q",
+        Some(_) => " ↑↓ event  v verdict  o output  ←→ +- window  f follow  w wake  p pause  s stop  ? help",
         None => " ↑↓ select  Enter open  w wake  p pause/resume  s stop  ? help  q quit",
     };
     text(buffer, area, area.y, 0, &shorten(keys, usize::from(area.width)), look.tone(Tone::Quiet));
 }
 
-const HELP: [&str; 20] = [
+const HELP: [&str; 21] = [
     "",
     "  everywhere",
     "    w        wake: end the wait of the run now",
@@ -127,6 +127,7 @@ const HELP: [&str; 20] = [
     "  run",
     "    ↑ ↓ j k  select an event; End selects the latest",
     "    v V      next or previous verdict, with its evidence",
+    "    o        show the agent's output, or the events again",
     "    ← → h l  move along the time axis",
     "    + - 0    zoom in, zoom out, show all",
     "    f        follow the latest events, or stop following",

@@ -1,6 +1,7 @@
 //! Draws the overview: one line per run, and details of the selected run.
 
 use super::{Look, cell, text};
+use crate::local;
 use crate::screen::{Tone, words};
 use crate::top::model::{Row, Top, tail};
 use dogwatch_core::record::event::Outcome;
@@ -80,7 +81,7 @@ fn head(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     let hidden = if top.hidden > 0 { format!(", {} older not shown", top.hidden) } else { String::new() };
     let title = format!("dogwatch top  {}, {live} live{hidden}", words::count(top.rows.len() as u64, "run"));
     text(buffer, area, area.y, 1, &title, look.tone(Tone::Head));
-    let clock = format!("{} UTC", clock(top.now.wall));
+    let clock = format!("{} {}", local::clock(top.now.wall), local::zone(top.now.wall));
     let column = area.width.saturating_sub(clock.len() as u16 + 1);
     text(buffer, area, area.y, column, &clock, look.tone(Tone::Quiet));
 }
@@ -180,10 +181,11 @@ fn doing(node: &NodeStatus) -> String {
             let left = asks.left_s.map_or_else(String::new, |left| format!("{} left: ", words::clock(left)));
             format!("{left}{}", one_line(&asks.what, MAX_REASON))
         }
-        DoingStatus::Working { working_s, retrying, .. } => {
+        DoingStatus::Working { working_s, retrying, call, .. } => {
             let long = working_s.map_or_else(String::new, |d| format!(" for {}", words::clock(d)));
             let retrying = if retrying.is_some() { ", retrying" } else { "" };
-            format!("iter {}{long}{retrying}", node.iteration)
+            let call = call.as_ref().map_or_else(String::new, |call| format!(" {}", call.text(MAX_REASON)));
+            format!("iter {}{long}{retrying}{call}", node.iteration)
         }
         DoingStatus::Waiting { why, left_s, .. } => match left_s {
             Some(left) => format!("{} left, {}", words::clock(*left), words::wait(*why)),
@@ -233,11 +235,6 @@ pub fn windows(status: &Status) -> String {
         account = &window.account;
     }
     text
-}
-
-/// Formats a time as `21:01:14`.
-pub fn clock(at: Wall) -> String {
-    at.to_string().get(11..19).unwrap_or("").to_owned()
 }
 
 fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {

@@ -1,7 +1,8 @@
 //! Draws the page of one run: its lanes on a time axis, its events, and the evidence of the selected event.
 
-use super::overview::{clock, cost, state, why, windows};
+use super::overview::{cost, state, why, windows};
 use super::{Look, cell, text};
+use crate::local::{self, clock};
 use crate::screen::{Tone, words};
 use crate::top::lanes::{Checked, Lane, Lanes, Mark, Session};
 use crate::top::log::Entry;
@@ -11,6 +12,7 @@ use dogwatch_core::record::event::{NodeState, WaitWhy};
 use dogwatch_core::record::status::Status;
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::{Channel, Evidence};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
@@ -40,6 +42,10 @@ pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &
     labels(from, to, look, Rect { y: area.y + 2, ..axis }, buffer);
     draw_lanes(&lanes, (from, to), look, area, axis, buffer);
     let list = Rect { y: area.y + ABOVE, height: area.height - ABOVE - BELOW, ..area };
+    if page.shows_output {
+        let list = Rect { height: area.height - ABOVE, ..list };
+        return output(page, look, list, buffer);
+    }
     events(page, look, list, buffer);
     let below = Rect { y: list.y + list.height, height: BELOW, ..area };
     evidence(page.entry(), look, below, buffer);
@@ -58,7 +64,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     };
     let turns = format!("{turns}  cost {}", cost(&status));
     text(buffer, area, area.y, column, &turns, Style::new());
-    let right = format!("run {}  {} UTC", tail(&row.run), clock(top.now.wall));
+    let right = format!("run {}  {} {}", tail(&row.run), clock(top.now.wall), local::zone(top.now.wall));
     let column = area.width.saturating_sub(right.len() as u16 + 1);
     text(buffer, area, area.y, column, &right, look.tone(Tone::Quiet));
     let line = match &row.fault {
@@ -92,23 +98,12 @@ fn labels(from: i64, to: i64, look: Look, area: Rect, buffer: &mut Buffer) {
     let mut at = (from + step - 1).div_euclid(step) * step;
     while at < to {
         let column = u16::try_from((at - from) * width / span).unwrap_or(0);
-        let label = label(at, step);
+        let label = format!("╵{}", local::label(Wall(at), step));
         if column + label.len() as u16 <= area.width {
             text(buffer, area, area.y, column, &label, look.tone(Tone::Quiet));
         }
         at += step;
     }
-}
-
-/// Formats a label as a date, as minutes or as seconds, depending on the distance between labels.
-fn label(at: i64, step: i64) -> String {
-    let text = dogwatch_core::time::moment::Wall(at).to_string();
-    let part = match step {
-        86_400_000.. => 5..10,
-        60_000.. => 11..16,
-        _ => 11..19,
-    };
-    format!("╵{}", text.get(part).unwrap_or(""))
 }
 
 fn draw_lanes(
@@ -230,13 +225,30 @@ fn mark(kind: Mark, look: Look) -> (&'static str, Style) {
     }
 }
 
+/// Draws the end of the agent's output.
+fn output(page: &Page, look: Look, area: Rect, buffer: &mut Buffer) {
+    let which = match &page.session {
+        Some((node, iteration)) => format!("{node}, iteration {iteration}"),
+        None => "no session yet".to_owned(),
+    };
+    let how = if page.output.back > 0 { "f to follow" } else { "following" };
+    let rule = format!("── output of {} ── {how}, o for events ", printable(&which));
+    let rule = rule + &"─".repeat(usize::from(area.width));
+    text(buffer, area, area.y, 0, &rule, look.tone(Tone::Quiet));
+    let list = Rect { y: area.y + 1, height: area.height - 1, ..area };
+    let rows = list.y..list.y + list.height;
+    for (y, line) in rows.zip(page.output.visible(usize::from(list.height))) {
+        cell(buffer, list, y, 1, list.width - 1, &line.text, look.tone(line.tone));
+    }
+}
+
 fn events(page: &Page, look: Look, area: Rect, buffer: &mut Buffer) {
     let how = match (page.reading, page.follows()) {
         (true, _) => "reading …",
         (false, true) => "following",
         (false, false) => "f to follow",
     };
-    let rule = format!("── events ── {how} ");
+    let rule = format!("── events ── {how}, o for output ");
     let rule = rule + &"─".repeat(usize::from(area.width));
     text(buffer, area, area.y, 0, &rule, look.tone(Tone::Quiet));
     let list = Rect { y: area.y + 1, height: area.height - 1, ..area };

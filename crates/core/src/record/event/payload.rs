@@ -158,6 +158,9 @@ pub struct SessionEnded {
     /// The number of leftover processes that outlived the agent and were killed. Absent if there are none.
     #[serde(skip_serializing_if = "is_zero", default, rename = "stragglers")]
     pub leftovers: u64,
+    /// The command lines of the first of them, without secrets. Absent if there are none.
+    #[serde(skip_serializing_if = "Vec::is_empty", default, rename = "leftovers")]
+    pub leftover_names: Vec<String>,
     /// The id under which the agent's own session can be resumed, if it has one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub session: Option<String>,

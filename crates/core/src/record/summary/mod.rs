@@ -14,10 +14,14 @@ use crate::record::event::{
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::View;
 use crate::record::words::{self, Sentence, Style};
+use crate::text::one_line;
 use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 use crate::watch::{Channel, Evidence, StopReason};
 use std::collections::BTreeMap;
+
+/// The most bytes of the last line of a check's output.
+const MAX_LAST_LINE: usize = 200;
 
 /// The summary of a run.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -32,7 +36,7 @@ pub struct RunSummary {
     pub snapshots: Ends<Kept>,
     /// The problems recorded.
     pub troubles: Ends<Row>,
-    /// The results of the checks, without their output.
+    /// The results of the checks, with the last line of their output.
     pub attempts: Ends<Attempted>,
     /// The last failed attempt of each node whose checks have not passed since.
     pub failing: BTreeMap<NodeName, NodeAttempt>,
@@ -44,7 +48,7 @@ pub struct RunSummary {
     pub last_sessions: BTreeMap<NodeName, SessionEnded>,
     /// The iterations that are still open.
     pub open: BTreeMap<NodeName, Turn>,
-    waiting: BTreeMap<NodeName, (WaitWhy, Moment)>,
+    waiting: BTreeMap<NodeName, (WaitWhy, Moment, Option<Dur>)>,
 }
 
 /// An entry of the timeline.
@@ -220,6 +224,8 @@ pub struct Waits {
     pub count: u64,
     /// Their total length on the boot clock. A wait that a lost supervisor left open is not included.
     pub lasted: Dur,
+    /// Their planned length. `None` if none had one, as a pause.
+    pub planned: Option<Dur>,
     /// The number of waits that ended before their time.
     pub woken: u64,
 }
@@ -289,8 +295,8 @@ impl RunSummary {
                 self.row(at, event);
             }
             Event::IterationIdle { end, reason, skipped, .. } => self.idle(at, end, reason, *skipped),
-            Event::WaitStarted { node, why, .. } => {
-                self.waiting.insert(node.clone(), (*why, recorded.moment()));
+            Event::WaitStarted { node, why, delay_s, .. } => {
+                self.waiting.insert(node.clone(), (*why, recorded.moment(), *delay_s));
             }
             Event::WaitEnded { node, by } => self.wait_over(recorded.moment(), node, *by),
             Event::Trouble { .. } => {
@@ -380,7 +386,11 @@ impl RunSummary {
             self.failing.insert(attempt.node.clone(), attempt.clone());
         }
         let mut attempt = attempt.clone();
-        attempt.results.iter_mut().for_each(|result| result.tail = None);
+        for result in &mut attempt.results {
+            let last =
+                result.tail.as_deref().and_then(|tail| tail.lines().rfind(|line| !line.trim().is_empty()));
+            result.tail = last.map(|line| one_line(line, MAX_LAST_LINE));
+        }
         self.attempts.push(Attempted { at, attempt });
     }
 
@@ -423,15 +433,20 @@ impl RunSummary {
     }
 
     fn wait_over(&mut self, at: Moment, node: &NodeName, by: WaitEndedBy) {
-        let Some((why, since)) = self.waiting.remove(node) else { return };
+        let Some((why, since, planned)) = self.waiting.remove(node) else { return };
         let lasted = at.boot.since(since.boot);
         if self.waits.is_empty() {
-            let none = |why: &WaitWhy| Waits { why: *why, count: 0, lasted: Dur::ZERO, woken: 0 };
+            let none =
+                |why: &WaitWhy| Waits { why: *why, count: 0, lasted: Dur::ZERO, planned: None, woken: 0 };
             self.waits = WaitWhy::ALL.iter().map(none).collect();
         }
         if let Some(waits) = self.waits.iter_mut().find(|w| w.why == why) {
             waits.count += 1;
             waits.lasted = waits.lasted.saturating_add(lasted);
+            waits.planned = match (waits.planned, planned) {
+                (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
+                (sum, more) => sum.or(more),
+            };
             waits.woken += u64::from(by != WaitEndedBy::Timer);
         }
         let ordinary = matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Backoff | WaitWhy::Error);

@@ -110,6 +110,7 @@ impl NodeView {
     pub(super) fn session_started(&mut self, at: Awake, pid: u32, agent: u32) {
         self.doing = Doing::Working { pid, since: at, messages: 0, last_output: None };
         self.session.health = Health::default();
+        self.session.calls.clear();
         self.session.agent = agent;
         self.recovery.due = None;
         // The agent sees every change that happened before it started.
@@ -120,8 +121,14 @@ impl NodeView {
     pub(super) fn note_fact(&mut self, at: Moment, fact: &Fact) {
         let succeeded = match fact {
             fact if fact.is_heartbeat() => return,
-            Fact::ToolStarted(_) => false,
-            Fact::ToolEnded { ok, .. } => *ok,
+            Fact::ToolStarted(tool) => {
+                self.session.calls.start(at.awake, tool);
+                false
+            }
+            Fact::ToolEnded { id, ok, .. } => {
+                self.session.calls.end(id);
+                *ok
+            }
             Fact::Printed
             | Fact::Repeated
             | Fact::Observed(_)
@@ -188,6 +195,7 @@ impl NodeView {
         }
         self.usage.charged.1.add(s);
         self.session.health = Health::default();
+        self.session.calls.clear();
         self.last.session = Some(s.clone());
         self.doing = Doing::Preparing;
     }

@@ -7,7 +7,8 @@ mod tests;
 mod worktree;
 
 pub use parts::{
-    ASLEEP, DRIFTED, NEEDS_HUMAN, command, ended_after, ending, failed_checks, said, session, wait, waited,
+    ASLEEP, DRIFTED, NEEDS_HUMAN, call, command, ended_after, ending, failed_checks, killed, said, session,
+    tool, wait, waited,
 };
 
 use crate::record::event::{EndingKind, Event, WaitEndedBy};
@@ -32,6 +33,19 @@ pub enum Tone {
     Bad,
     /// Background information.
     Quiet,
+}
+
+impl Tone {
+    /// Returns the word for this tone in JSON output and in the dashboard.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Tone::Plain => "plain",
+            Tone::Head => "head",
+            Tone::Good => "good",
+            Tone::Bad => "bad",
+            Tone::Quiet => "quiet",
+        }
+    }
 }
 
 /// How much an event matters to a reader, from most to least.
@@ -63,6 +77,21 @@ pub struct Sentence {
     pub tone: Tone,
     /// The sentence, without a capital letter or a final period.
     pub text: String,
+}
+
+/// A line for people, without control characters.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShownLine {
+    /// Its tone.
+    pub tone: Tone,
+    /// Its text.
+    pub text: String,
+}
+
+impl From<Sentence> for ShownLine {
+    fn from(sentence: Sentence) -> ShownLine {
+        ShownLine { tone: sentence.tone, text: sentence.text }
+    }
 }
 
 impl Sentence {

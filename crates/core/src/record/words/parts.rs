@@ -73,9 +73,7 @@ pub(super) fn fact(fact: &Fact) -> String {
         Fact::Printed => "first output".to_owned(),
         Fact::Repeated => "an old line was printed again".to_owned(),
         Fact::Observed(seen) => observed(seen),
-        Fact::ToolStarted(tool) => {
-            format!("{} started", if tool.name.is_empty() { "a tool" } else { &tool.name })
-        }
+        Fact::ToolStarted(tool) => format!("→ {}", call(&tool.name, &tool.subject)),
         Fact::ToolEnded { canceled: true, .. } => "a tool was canceled".to_owned(),
         Fact::ToolEnded { ok: true, .. } => "a tool ended".to_owned(),
         Fact::ToolEnded { error, .. } if error.is_empty() => "a tool failed".to_owned(),
@@ -89,6 +87,27 @@ pub(super) fn fact(fact: &Fact) -> String {
         }
         Fact::NeedsHuman { what } => format!("{NEEDS_HUMAN}: {what}"),
         Fact::Suspended { for_ms } => format!("suspended for {}", length(Dur::from_millis(*for_ms))),
+    }
+}
+
+/// Formats a tool call: `Bash: make test`.
+pub fn call(name: &str, subject: &str) -> String {
+    let name = tool(name);
+    if subject.is_empty() { name } else { format!("{name}: {subject}") }
+}
+
+/// Returns the name of a tool as people know it: `shell` for `command_execution`, `github.search` for
+/// `mcp__github__search`.
+pub fn tool(name: &str) -> String {
+    let known = match name {
+        "" => "a tool",
+        "command_execution" => "shell",
+        "file_change" => "files",
+        _ => name.strip_prefix("collab:").unwrap_or(name),
+    };
+    match known.strip_prefix("mcp__").and_then(|rest| rest.split_once("__")) {
+        Some((server, tool)) if !server.is_empty() && !tool.is_empty() => format!("{server}.{tool}"),
+        Some(_) | None => known.to_owned(),
     }
 }
 
@@ -186,7 +205,7 @@ pub(super) fn report(r: &Report) -> String {
     format!("{what}: {}{share}", r.text)
 }
 
-/// Summarizes a session: `12 messages, 7 tools; killed 3 leftover processes`.
+/// Summarizes a session: `12 messages, 7 tools, 1200 tokens, $0.12`.
 pub fn session(s: &SessionEnded) -> String {
     let mut parts = vec![count(s.messages, "message")];
     if s.tools > 0 {
@@ -194,11 +213,14 @@ pub fn session(s: &SessionEnded) -> String {
     }
     parts.extend(s.tokens.map(|tokens| count(tokens, "token")));
     parts.extend(s.cost_usd.map(|cost| format!("${cost:.2}")));
-    let killed = match s.leftovers {
-        0 => String::new(),
-        n => format!("; killed {}", count(n, "leftover process")),
-    };
-    parts.join(", ") + &killed
+    parts.join(", ")
+}
+
+/// Describes the leftover processes of a session, if it had some: `killed 1 leftover process: git maintenance run`.
+pub fn killed(s: &SessionEnded) -> Option<String> {
+    let names = one_line(&s.leftover_names.join(", "), MAX_LIST);
+    let named = if names.is_empty() { String::new() } else { format!(": {names}") };
+    (s.leftovers > 0).then(|| format!("killed {}{named}", count(s.leftovers, "leftover process")))
 }
 
 /// Returns the first line of the agent's final message, shortened.
@@ -223,7 +245,8 @@ pub(super) fn session_ended(s: &SessionEnded) -> String {
     };
     let said = said(s);
     let said = if said.is_empty() { String::new() } else { format!(": \"{said}\"") };
-    format!("session ended after {} ({how}{by}); {}{said}", span(s.duration_s), session(s))
+    let killed = killed(s).map_or_else(String::new, |killed| format!("; {killed}"));
+    format!("session ended after {} ({how}{by}){said}; {}{killed}", span(s.duration_s), session(s))
 }
 
 pub(super) fn tampered(files: &[String], policy: Tampered) -> String {

@@ -37,7 +37,16 @@ fn every_display_gets_its_sentence_from_here() {
             "progress on stdout, 1 time",
             "=",
         ),
-        (r#""event":"fact","fact":"tool_started","id":"1","name":"Bash","call":"00ff""#, "Bash started", "="),
+        (
+            r#""event":"fact","fact":"tool_started","id":"1","name":"Bash","subject":"make test","call":"00ff""#,
+            "→ Bash: make test",
+            "=",
+        ),
+        (
+            r#""event":"fact","fact":"tool_started","id":"1","name":"mcp__github__search","call":"00ff""#,
+            "→ github.search",
+            "=",
+        ),
         (
             r#""event":"fact","fact":"tool_ended","id":"1","ok":false,"result":"00ff","error":"exit 1""#,
             "a tool failed: exit 1",
@@ -88,8 +97,8 @@ fn every_display_gets_its_sentence_from_here() {
             "=",
         ),
         (
-            r#""event":"session_ended","exit_code":1,"signal":null,"ended_by":"result_grace","duration_s":5,"messages":1,"tools":2,"said":"bye","stdout_bytes":0,"stderr_bytes":0,"stragglers":1"#,
-            "session ended after 5.0s (exit code 1, ended by result grace); 1 message, 2 tools; killed 1 leftover process: \"bye\"",
+            r#""event":"session_ended","exit_code":1,"signal":null,"ended_by":"result_grace","duration_s":5,"messages":1,"tools":2,"said":"bye","stdout_bytes":0,"stderr_bytes":0,"stragglers":1,"leftovers":["git maintenance run"]"#,
+            "session ended after 5.0s (exit code 1, ended by result grace): \"bye\"; 1 message, 2 tools; killed 1 leftover process: git maintenance run",
             "=",
         ),
         (

@@ -94,6 +94,7 @@ mod tests {
         Sign::ToolStarted(ToolStarted {
             id,
             name,
+            subject: String::new(),
             call: 1,
             timeout: None,
             delegates: false,

@@ -38,7 +38,7 @@ use std::time::Duration;
 use crate::git::role;
 use serde::{Deserialize, Serialize};
 
-pub use diff::{DiffOptions, commit_of, diff};
+pub use diff::{DiffOptions, FileChange, Patch, changed_files, commit_of, diff, iteration_patch, patch};
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Undo, prepare};

@@ -88,7 +88,7 @@ pub struct Prepared {
 }
 
 /// The result of a restore.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, serde::Serialize)]
 pub struct Restored {
     /// The number of files written.
     pub written: u64,

@@ -6,9 +6,11 @@
 
 use std::collections::{HashMap, HashSet};
 use std::fs::{self, File};
+use std::io::Read;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 
+use dogwatch_core::text::{one_line, redact};
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::MAX_REMNANTS;
@@ -17,6 +19,12 @@ use crate::sys::is_unreaped;
 
 /// The most descendants that one pass visits. The rest become direct children later.
 const MAX_PASS: usize = 4096;
+/// The most leftover processes that are named.
+pub const MAX_NAMED_PROCESSES: usize = 5;
+/// The longest name of a leftover process, in bytes.
+const MAX_NAME: usize = 80;
+/// The most bytes of a command line that are read.
+const MAX_CMDLINE: u64 = 1024;
 
 /// The descendants of one process. `own` is the open list of its children, zombies included; `None` on kernels
 /// without CONFIG_PROC_CHILDREN.
@@ -95,6 +103,17 @@ impl Descendants {
         }
     }
 
+    /// Returns the command lines of the first children, without control characters and secrets. A child that is about to
+    /// exit has none; then its own children are named.
+    pub fn names(&self) -> Vec<String> {
+        let mut names: Vec<String> = Vec::new();
+        for pid in self.children().into_iter().take(MAX_NAMED_PROCESSES) {
+            let name = command_line(pid).or_else(|| children_of(pid).into_iter().find_map(command_line));
+            names.extend(name.filter(|name| !names.contains(name)));
+        }
+        names
+    }
+
     /// Returns the number of children left, and details of the first ones.
     pub fn remnants(&self) -> (u64, Vec<Remnant>) {
         let children = self.children();
@@ -104,6 +123,19 @@ impl Descendants {
         });
         (u64::try_from(children.len()).unwrap_or(u64::MAX), detail.collect())
     }
+}
+
+/// Returns the command line of a process for people, with the name of its program instead of the path. A process that is
+/// dead has none.
+fn command_line(pid: i32) -> Option<String> {
+    let mut bytes = Vec::new();
+    File::open(format!("/proc/{pid}/cmdline")).ok()?.take(MAX_CMDLINE).read_to_end(&mut bytes).ok()?;
+    let mut words: Vec<_> =
+        bytes.split(|byte| *byte == 0).map(String::from_utf8_lossy).filter(|word| !word.is_empty()).collect();
+    let program = words.first_mut()?;
+    *program = program.rsplit('/').next().unwrap_or_default().to_owned().into();
+    let line = redact::argv(&words).join(" ").replace('\n', " ");
+    Some(one_line(&line, MAX_NAME)).filter(|line| !line.is_empty())
 }
 
 /// Kills every process below `root` that can be found and proven, but not `root` itself.

@@ -42,6 +42,8 @@ struct Job {
     cpu: Duration,
     /// Processes reaped after they were signaled to stop, excluding the main process.
     killed: u64,
+    /// The command lines of leftover processes, from before the first signal.
+    names: Vec<String>,
     /// A `Sweep` or `Kill` waits for its `Empty` report.
     report_due: bool,
 }
@@ -67,7 +69,8 @@ impl JobTree {
 
     /// Records that a job started with the main process `main`.
     pub fn began(&mut self, id: u64, main: i32) {
-        self.job = Some(Job { id, main: Some(main), cpu: Duration::ZERO, killed: 0, report_due: false });
+        let (cpu, names) = (Duration::ZERO, Vec::new());
+        self.job = Some(Job { id, main: Some(main), cpu, killed: 0, names, report_due: false });
         self.phase = Phase::Living;
     }
 
@@ -90,6 +93,7 @@ impl JobTree {
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
             Phase::Living => {
+                self.name_leftovers();
                 self.descendants.signal_all(&[Signal::TERM, Signal::CONT]);
                 self.phase = Phase::Terminating { until: now + grace };
             }
@@ -103,7 +107,18 @@ impl JobTree {
         self.expect_report();
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
-            Phase::Living | Phase::Terminating { .. } => self.begin_killing(now),
+            Phase::Living => {
+                self.name_leftovers();
+                self.begin_killing(now);
+            }
+            Phase::Terminating { .. } => self.begin_killing(now),
+        }
+    }
+
+    /// Notes the command lines of the leftover processes, once the main process is gone. A dead process has none.
+    fn name_leftovers(&mut self) {
+        if let Some(job) = self.job.as_mut().filter(|job| job.main.is_none()) {
+            job.names = self.descendants.names();
         }
     }
 
@@ -146,7 +161,8 @@ impl JobTree {
         if let (Phase::Nothing, Some(job)) = (self.phase, &mut self.job)
             && std::mem::take(&mut job.report_due)
         {
-            reports.push(Report::Empty { job: job.id, killed: job.killed });
+            let names = std::mem::take(&mut job.names);
+            reports.push(Report::Empty { job: job.id, killed: job.killed, names });
         }
         Ok(reports)
     }

@@ -93,6 +93,8 @@ pub enum Report {
         job: u64,
         /// The number of processes that were killed.
         killed: u64,
+        /// The command lines of some of them, ready to be shown.
+        names: Vec<String>,
     },
     /// A process survived five seconds of SIGKILL (a hung disk, or a process of another user). The keeper keeps
     /// trying and reports `Empty` once it is gone. `left` counts all survivors, `detail` describes the first ones.

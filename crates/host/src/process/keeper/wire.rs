@@ -111,7 +111,7 @@ mod tests {
             Report::Refused { job: 2, errno: 2, message: "ls: not found".into() },
             Report::Exited { job: 3, how: Exit::Code(255), cpu, alone: true },
             Report::Exited { job: 3, how: Exit::Signal(9), cpu, alone: false },
-            Report::Empty { job: 4, killed: 5 },
+            Report::Empty { job: 4, killed: 5, names: vec!["git gc".into()] },
             Report::Unkillable { job: 6, left: 7, detail: vec![remnant.clone(), remnant] },
         ]
     }

@@ -4,11 +4,12 @@
 use super::RawFile;
 use crate::clock;
 use crate::driver::inbox::{Inbox, Mail};
+use crate::driver::{OutputView, SessionName};
 use crate::fs::subagent_log::{Following, Found};
 use dogwatch_agents::{Listener, SubagentLog};
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{Exit, Job, JobReport};
+use dogwatch_core::run::job::{Exit, Job, JobReport, Leftovers};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::feed::{Feed, Input as Happened, Stream};
@@ -54,6 +55,8 @@ pub struct SessionSink {
     inputs: SessionInputs,
     inbox: Inbox,
     subagents: Subagents,
+    /// Where stdout is shown while the session runs, if it is.
+    view: Option<(Arc<dyn OutputView>, SessionName)>,
 }
 
 /// The log in which the agent's CLI records its subagents. It is followed once the output contains the session id.
@@ -72,7 +75,13 @@ impl SessionSink {
             inputs: SessionInputs::new(job, name),
             inbox,
             subagents: Subagents::Nowhere,
+            view: None,
         }
+    }
+
+    /// Also passes stdout to a view.
+    pub fn show(&mut self, view: Arc<dyn OutputView>, name: SessionName) {
+        self.view = Some((view, name));
     }
 
     /// Also follows the subagent log of the agent's CLI.
@@ -95,7 +104,12 @@ impl SessionSink {
     /// Receives bytes of the agent.
     pub fn write(&mut self, stream: Stream, bytes: &[u8]) {
         match stream {
-            Stream::Stdout => self.out.write(bytes),
+            Stream::Stdout => {
+                self.out.write(bytes);
+                if let Some((view, name)) = &self.view {
+                    view.output(name, bytes);
+                }
+            }
             Stream::Stderr => self.err.write(bytes),
         }
         self.hear(clock::awake(), stream, bytes);
@@ -147,8 +161,11 @@ impl SessionSink {
         self,
         prompt: &str,
         exit: Option<Exit>,
-        leftovers: u64,
+        leftovers: Leftovers,
     ) -> (JobReport, Option<std::io::Error>) {
+        if let Some((view, name)) = &self.view {
+            view.over(name);
+        }
         if let Subagents::Followed(following) = &self.subagents {
             following.look();
         }

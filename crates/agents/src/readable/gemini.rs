@@ -1,8 +1,8 @@
 //! Gemini CLI, `--output-format stream-json`. Messages arrive in pieces that may end anywhere.
 
 use super::page::Page;
+use super::words;
 use super::{subject, text};
-use crate::screen::words;
 use serde_json::Value;
 
 /// Renders an event of Gemini CLI.

@@ -1,8 +1,9 @@
 //! Claude Code, `--output-format stream-json`.
 
 use super::page::Page;
+use super::words;
 use super::{content, subject, text};
-use crate::screen::words;
+use crate::claude::is_diagnostic;
 use dogwatch_core::time::dur::Dur;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -77,16 +78,17 @@ fn result(event: &Value, page: &mut Page) {
     let subtype = text(&event["subtype"]);
     let said = text(&event["result"]);
     if event["is_error"] == true || subtype.starts_with("error") {
-        let first_error = event["errors"].as_array().and_then(|e| e.first()).map_or("", text);
-        let why = [said, first_error, subtype].into_iter().find(|t| !t.is_empty()).unwrap_or("failed");
+        let mut errors = event["errors"].as_array().into_iter().flatten().map(text);
+        let first_error = errors.find(|error| !is_diagnostic(error.as_bytes())).unwrap_or("");
+        let subtype = subtype.replace('_', " ");
+        let why = [said, first_error, &subtype].into_iter().find(|t| !t.is_empty()).unwrap_or("failed");
         return page.fail(why);
     }
     page.say_once(said);
     let mut parts = Vec::new();
     parts.extend(event["num_turns"].as_u64().map(|n| words::count(n, "turn")));
     parts.extend(event["duration_ms"].as_u64().map(|ms| words::span(Dur::from_millis(ms))));
-    parts.extend(tokens(event).map(|n| words::count(n, "token")));
-    parts.extend(event["total_cost_usd"].as_f64().map(|cost| format!("${cost:.2}")));
+    parts.extend(page.usage(tokens(event), event["total_cost_usd"].as_f64()));
     page.done(&parts);
 }
 

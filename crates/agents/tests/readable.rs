@@ -1,6 +1,10 @@
 //! Renders the recordings of all agents, and text with control sequences.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
-use super::*;
+use dogwatch_agents::readable::{MAX_EVENT, Renderer};
+use dogwatch_core::record::event::Usage;
+use dogwatch_core::settings::ReaderName;
+use serde_json::Value;
 use std::path::Path;
 
 /// Renders a recording that is fed in chunks of the given size.
@@ -9,7 +13,8 @@ fn shown_in(reader: ReaderName, name: &str, chunk: usize) -> Vec<String> {
     let recorded =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(file)).expect("is there");
     let line = |l: &str| serde_json::from_str::<Value>(l).expect("a line of a recording");
-    let stdout: String = recorded.lines().map(|l| format!("{}\n", text(&line(l)["line"]))).collect();
+    let stdout: String =
+        recorded.lines().map(|l| format!("{}\n", line(l)["line"].as_str().unwrap_or(""))).collect();
     let project = project();
     let mut renderer = Renderer::new(reader, &project);
     let mut lines = Vec::new();
@@ -265,4 +270,25 @@ fn a_call_is_shown_whatever_its_arguments_are() {
     assert_eq!(call(r#"{"n":3,"thing":"it"}"#), "→ X: it");
     assert_eq!(call(r#"{"file_path":"/w/src/a.rs"}"#), "→ X: src/a.rs");
     assert_eq!(call(r#"{"command":"make\nmake install"}"#), "→ X: make");
+}
+
+#[test]
+fn a_resumed_session_shows_only_its_own_usage() {
+    let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.75,"usage":{"input_tokens":3000,"output_tokens":150}}"#;
+    let charged = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
+    for (session, done) in [("s", "= done: 2100 tokens, $0.50"), ("other", "= done: 3150 tokens, $0.75")] {
+        let mut renderer =
+            Renderer::for_session(ReaderName::Claude, "/w", Some((session.to_owned(), charged)));
+        let lines = renderer.feed(format!("{result}\n").as_bytes());
+        assert_eq!(lines.last().map(|line| line.text.as_str()), Some(done), "{session}");
+    }
+}
+
+#[test]
+fn notes_of_claude_about_itself_are_not_shown() {
+    for name in ["sigint", "hang_sigint"] {
+        let lines = shown(ReaderName::Claude, name);
+        assert!(!lines.iter().any(|line| line.contains("diagnostic")), "{lines:?}");
+        assert_eq!(lines.last().map(String::as_str), Some("✗ error during execution"), "{lines:?}");
+    }
 }

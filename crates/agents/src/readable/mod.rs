@@ -1,25 +1,24 @@
 //! Makes the output of an agent readable: messages as text, one line per tool call, one line per result.
 //!
-//! `logs` feeds the raw bytes of an iteration in chunks of any size and gets lines back. There is one file per agent
-//! that knows its events; `page` formats the lines. All text passes through `printable`. This module only displays
-//! output; the readers in `dogwatch-agents` decide what it means.
+//! `logs`, `top`, `run --verbose` and the dashboard feed the raw bytes of an iteration in chunks of any size and get lines
+//! back. There is one file per agent that knows its events; `page` formats the lines. All text passes through
+//! `printable`. This module only displays output; the readers decide what it means.
 
 mod claude;
 mod codex;
 mod gemini;
 mod opencode;
 mod page;
-#[cfg(test)]
-mod tests;
 
-use crate::screen::ScreenLine;
-use dogwatch_agents::{Line, Splitter};
+use crate::lines::{Line, Splitter};
+use dogwatch_core::record::event::Usage;
+use dogwatch_core::record::words::ShownLine;
 use dogwatch_core::settings::ReaderName;
 use page::Page;
 use serde_json::Value;
 
 /// The longest line of JSON to parse, in bytes. Parsed values need many times the memory of the text.
-const MAX_EVENT: usize = 1024 * 1024;
+pub const MAX_EVENT: usize = 1024 * 1024;
 /// The most of a plain agent's line to read, in bytes. Less of it is shown.
 const MAX_PLAIN: usize = 64 * 1024;
 
@@ -41,6 +40,12 @@ enum Agent {
 impl Renderer {
     /// Creates a renderer. Paths in `work_dir` are shown relative to it.
     pub fn new(reader: ReaderName, work_dir: &str) -> Renderer {
+        Renderer::for_session(reader, work_dir, None)
+    }
+
+    /// Creates a renderer for a session that may resume an earlier one of the agent. The usage that the earlier one was
+    /// charged with is not shown again.
+    pub fn for_session(reader: ReaderName, work_dir: &str, resumed: Option<(String, Usage)>) -> Renderer {
         let (agent, max) = match reader {
             ReaderName::Plain => (Agent::Plain, MAX_PLAIN),
             ReaderName::Claude => (Agent::Claude, MAX_EVENT),
@@ -48,18 +53,18 @@ impl Renderer {
             ReaderName::Opencode => (Agent::Opencode(opencode::Sums::default()), MAX_EVENT),
             ReaderName::Gemini => (Agent::Gemini, MAX_EVENT),
         };
-        Renderer { splitter: Splitter::with_max(max), agent, page: Page::new(work_dir) }
+        Renderer { splitter: Splitter::with_max(max), agent, page: Page::new(work_dir, resumed) }
     }
 
     /// Returns the lines that these bytes complete.
-    pub fn feed(&mut self, bytes: &[u8]) -> Vec<ScreenLine> {
+    pub fn feed(&mut self, bytes: &[u8]) -> Vec<ShownLine> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.feed(bytes, |line| agent.show(line, page));
         page.take()
     }
 
     /// Returns the remaining lines at the end of the stream.
-    pub fn finish(&mut self) -> Vec<ScreenLine> {
+    pub fn finish(&mut self) -> Vec<ShownLine> {
         let (agent, page) = (&mut self.agent, &mut self.page);
         self.splitter.finish(|line| agent.show(line, page));
         page.end_piece();
@@ -77,6 +82,7 @@ impl Agent {
         }
         // A line that is not JSON is a warning of the program or an incomplete line. Skip it.
         let Ok(event) = serde_json::from_slice::<Value>(line.bytes) else { return };
+        page.note_session([&event["session_id"], &event["thread_id"]].map(text).into_iter());
         match self {
             Agent::Plain => {}
             Agent::Claude => claude::show(&event, page),
@@ -104,25 +110,11 @@ fn content(value: &Value) -> String {
 
 /// Returns the most informative argument of a tool call.
 fn subject(input: &Value) -> String {
-    const INFORMATIVE_KEYS: [&str; 13] = [
-        "command",
-        "cmd",
-        "file_path",
-        "filePath",
-        "absolute_path",
-        "path",
-        "pattern",
-        "query",
-        "url",
-        "description",
-        "prompt",
-        "subject",
-        "note",
-    ];
-    let Some(fields) = input.as_object().filter(|fields| !fields.is_empty()) else {
-        return text(input).to_owned();
-    };
-    let known = INFORMATIVE_KEYS.iter().find_map(|key| fields.get(*key)?.as_str());
-    let known = known.or_else(|| fields.values().find_map(Value::as_str));
-    known.map_or_else(|| input.to_string(), str::to_owned)
+    crate::tools::subject(&input.to_string())
+}
+
+/// The words and figures that all displays share.
+mod words {
+    pub use dogwatch_core::record::words::*;
+    pub use dogwatch_core::text::figures::*;
 }

@@ -1,8 +1,8 @@
 //! opencode, `opencode run --format json`. It prints a tool call when the call ends, and usage per step.
 
 use super::page::Page;
+use super::words;
 use super::{subject, text};
-use crate::screen::words;
 use serde_json::Value;
 
 /// The usage of all steps so far.

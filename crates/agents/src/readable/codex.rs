@@ -2,7 +2,7 @@
 
 use super::page::Page;
 use super::{content, subject, text};
-use crate::screen::words;
+use crate::tools::mcp_name;
 use serde_json::Value;
 
 /// Renders an event of Codex.
@@ -20,7 +20,7 @@ pub fn show(event: &Value, page: &mut Page) {
             let usage = &event["usage"];
             let parts = ["input_tokens", "output_tokens"].iter().filter_map(|key| usage[*key].as_u64());
             let tokens = parts.reduce(u64::saturating_add);
-            page.done(&Vec::from_iter(tokens.map(|n| words::count(n, "token"))));
+            page.done(&page.usage(tokens, None));
         }
         _ => {}
     }
@@ -52,32 +52,20 @@ fn completed(item: &Value, page: &mut Page) {
 
 /// Returns the name of a tool and its most informative argument, or `None` if the item is not a tool.
 fn tool(item: &Value) -> Option<(String, String)> {
-    let tool = match text(&item["type"]) {
-        "command_execution" => ("shell".to_owned(), unwrapped(text(&item["command"])).to_owned()),
-        "file_change" => ("files".to_owned(), changes(item)),
-        "web_search" => ("web_search".to_owned(), text(&item["query"]).to_owned()),
-        "mcp_tool_call" => {
-            let name = format!("{}.{}", text(&item["server"]), text(&item["tool"]));
-            (name, subject(&item["arguments"]))
+    let kind = text(&item["type"]);
+    let name = match kind {
+        "command_execution" | "file_change" | "web_search" | "image_view" | "image_generation" => {
+            kind.to_owned()
         }
-        "collab_tool_call" => (text(&item["tool"]).to_owned(), text(&item["prompt"]).to_owned()),
-        kind @ ("image_view" | "image_generation") => (kind.to_owned(), text(&item["path"]).to_owned()),
+        "mcp_tool_call" => mcp_name(text(&item["server"]), text(&item["tool"])),
+        "collab_tool_call" => text(&item["tool"]).to_owned(),
         _ => return None,
     };
-    Some(tool)
-}
-
-/// Removes the shell around a command: `/bin/bash -lc 'make test'` becomes `make test`.
-fn unwrapped(command: &str) -> &str {
-    let inner = command.split_once(" -lc ").filter(|(shell, _)| !shell.contains(' ')).map(|(_, rest)| rest);
-    let Some(inner) = inner else { return command };
-    let quoted = |q: char| inner.strip_prefix(q).and_then(|rest| rest.strip_suffix(q));
-    quoted('\'').or_else(|| quoted('"')).unwrap_or(inner)
-}
-
-fn changes(item: &Value) -> String {
-    let changes = item["changes"].as_array().into_iter().flatten();
-    changes.map(|change| text(&change["path"])).collect::<Vec<_>>().join(", ")
+    let mut args = serde_json::Map::new();
+    for key in ["command", "arguments", "changes", "query", "prompt", "path"] {
+        args.extend(item.get(key).map(|value| (key.to_owned(), value.clone())));
+    }
+    Some((name, subject(&Value::Object(args))))
 }
 
 fn outcome(item: &Value) -> String {

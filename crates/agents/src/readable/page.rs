@@ -1,8 +1,11 @@
 //! Formats the lines. All text passes through `put`.
 
-use crate::screen::{ScreenLine, Tone, words};
+use super::words;
+use crate::reader::without_charged;
+use dogwatch_core::record::calls::relative;
+use dogwatch_core::record::event::Usage;
+use dogwatch_core::record::words::{ShownLine, Tone};
 use dogwatch_core::text::{clip, one_line, printable, printable_bytes};
-use std::borrow::Cow;
 
 /// The longest line of a message, or of a plain agent's output, in bytes.
 const MAX_WORDS: usize = 4_000;
@@ -22,7 +25,7 @@ const MAX_LAST: usize = 4_000;
 /// The lines rendered so far, and the state between them.
 #[derive(Default)]
 pub struct Page {
-    lines: Vec<ScreenLine>,
+    lines: Vec<ShownLine>,
     work_dir: String,
     /// The next lines belong to a subagent.
     nested: bool,
@@ -33,6 +36,10 @@ pub struct Page {
     latest: Option<String>,
     last_said: String,
     last_error: String,
+    /// The session that the agent may resume, and the usage that it was already charged with.
+    resumed: Option<(String, Usage)>,
+    /// The agent resumes it.
+    resumes: bool,
 }
 
 struct Call {
@@ -42,16 +49,30 @@ struct Call {
 
 impl Page {
     /// Returns an empty page. Paths below `work_dir` are shown relative to it.
-    pub fn new(work_dir: &str) -> Page {
-        let work_dir = work_dir.trim_end_matches('/');
-        // Without a work directory, or in the root directory, paths are shown unchanged.
-        let work_dir = if work_dir.is_empty() { String::new() } else { format!("{work_dir}/") };
-        Page { work_dir, ..Page::default() }
+    pub fn new(work_dir: &str, resumed: Option<(String, Usage)>) -> Page {
+        Page { work_dir: work_dir.to_owned(), resumed, ..Page::default() }
     }
 
     /// Removes and returns the rendered lines.
-    pub fn take(&mut self) -> Vec<ScreenLine> {
+    pub fn take(&mut self) -> Vec<ShownLine> {
         std::mem::take(&mut self.lines)
+    }
+
+    /// Notes the ids of the agent's session that a line contains.
+    pub fn note_session<'a>(&mut self, mut ids: impl Iterator<Item = &'a str>) {
+        if let Some((resumed, _)) = &self.resumed {
+            self.resumes |= ids.any(|id| id == resumed);
+        }
+    }
+
+    /// Formats the tokens and the cost that the agent reports. A resumed session reports totals, which include what was
+    /// charged before.
+    pub fn usage(&self, tokens: Option<u64>, cost_usd: Option<f64>) -> Vec<String> {
+        let charged =
+            self.resumed.as_ref().filter(|_| self.resumes).map_or(Usage::default(), |(_, used)| *used);
+        let Usage { tokens, cost_usd } = without_charged(Usage { tokens, cost_usd }, charged);
+        let tokens = tokens.map(|n| words::count(n, "token"));
+        tokens.into_iter().chain(cost_usd.map(|cost| format!("${cost:.2}"))).collect()
     }
 
     /// Sets whether the next lines belong to a subagent.
@@ -113,18 +134,13 @@ impl Page {
 
     /// Adds a tool call.
     pub fn call(&mut self, id: &str, name: &str, subject: &str) {
-        let subject = one_line(&self.shortened(subject), MAX_ARGUMENT);
-        let name = one_line(name, MAX_ARGUMENT);
-        let separator = if subject.is_empty() { "" } else { ": " };
-        self.event(Tone::Head, &format!("→ {name}{separator}{subject}"));
+        let subject = one_line(&relative(subject, &self.work_dir), MAX_ARGUMENT);
+        let name = words::tool(&one_line(name, MAX_ARGUMENT));
+        self.event(Tone::Head, &format!("→ {}", words::call(&name, &subject)));
         self.open.truncate(MAX_OPEN - 1);
         let label = if subject.is_empty() { name } else { subject };
         self.open.insert(0, Call { id: id.to_owned(), subject: label });
         self.latest = Some(id.to_owned());
-    }
-
-    fn shortened<'a>(&self, subject: &'a str) -> Cow<'a, str> {
-        if self.work_dir.is_empty() { subject.into() } else { subject.replace(&self.work_dir, "").into() }
     }
 
     /// Returns whether a call has no result yet.
@@ -193,6 +209,6 @@ impl Page {
         let margin = if self.nested { "    " } else { "" };
         // A newline inside the text would start a line that was not checked.
         let line = format!("{margin}{clipped}{cut}").replace('\n', " ");
-        self.lines.push(ScreenLine { tone, text: line });
+        self.lines.push(ShownLine { tone, text: line });
     }
 }

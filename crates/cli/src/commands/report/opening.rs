@@ -1,0 +1,127 @@
+//! The summary at the top of a report: what was asked, what was done, what it cost, and what needs attention.
+
+use super::Report;
+use super::markdown::{code, escaped, plain};
+use super::paragraphs::{failed_checks, rc, row_of_trouble, verdict};
+use super::tables::{counts, spent};
+use crate::screen::words;
+use dogwatch_core::record::event::{NodeState, Outcome, RunEnded};
+use dogwatch_core::record::ids::Iteration;
+use dogwatch_core::record::view::NodeView;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_host::prompt;
+use dogwatch_host::store::home;
+
+/// The most nodes to name.
+const MAX_NODES: usize = 20;
+/// The most bytes of a prompt to read for its first line.
+const MAX_PROMPT: usize = 1024 * 1024;
+
+/// Returns the summary.
+pub fn summary(report: &Report) -> String {
+    let lines = [
+        format!("**Asked**: {}", asked(report)),
+        format!("**Done**: {}", done(report)),
+        format!("**Cost**: {}", cost(report)),
+        format!("**Needs attention**: {}", attention(report)),
+    ];
+    // In Markdown, two trailing spaces are a line break.
+    lines.join("  \n") + "\n"
+}
+
+/// Returns the first line of the prompt, or the nodes of a graph.
+pub fn asked(report: &Report) -> String {
+    let view = report.view();
+    let [node] = view.nodes.as_slice() else {
+        let names: Vec<String> = view.nodes.iter().take(MAX_NODES).map(|n| code(n.name.as_str())).collect();
+        let more = view.nodes.len().saturating_sub(MAX_NODES);
+        let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+        return format!("{}: {}{more}.", words::count(view.nodes.len() as u64, "node"), names.join(", "));
+    };
+    let file = home::iteration_dir(&report.found.dir, &node.name, Iteration(1)).join("prompt.md");
+    let text = prompt::read_at_most(&file, MAX_PROMPT).unwrap_or_default();
+    let first = text.lines().map(|line| line.trim_start_matches('#').trim()).find(|line| !line.is_empty());
+    match first {
+        Some(line) => format!("\u{201c}{}\u{201d}", plain(line)),
+        None => "the prompt is not in the record.".to_owned(),
+    }
+}
+
+/// Returns how the run ended, what it changed, and the agent's last message.
+fn done(report: &Report) -> String {
+    let lasted = words::span(report.view().supervised(report.now().boot));
+    let how = match &report.view().ended {
+        Some(end) => {
+            format!(
+                "{} after {lasted}: {}{}",
+                escaped(end.outcome.as_str()),
+                plain(&end.reason),
+                verified(end)
+            )
+        }
+        None if report.live => format!("**running** for {lasted} so far"),
+        None => format!(
+            "**lost**: the supervisor died after {lasted}; continue the run with `dogwatch resume {}`",
+            report.tail()
+        ),
+    };
+    let changed = report.changes.in_words().map_or_else(String::new, |changed| format!("; {changed}"));
+    let said = match report.view().nodes.as_slice() {
+        [node] => {
+            report.summary.last_sessions.get(&node.name).map(words::said).filter(|said| !said.is_empty())
+        }
+        _ => None,
+    };
+    let said = said.map_or_else(String::new, |said| {
+        format!("; the agent says: \"{}\"", plain(said.trim_end_matches('.')))
+    });
+    format!("{how}{changed}{said}.")
+}
+
+fn verified(end: &RunEnded) -> &'static str {
+    match (end.outcome, end.verified) {
+        (_, true) => " (verified by checks)",
+        (Outcome::Clean | Outcome::CleanWithFlake, false) => " (no checks, so not verified)",
+        (_, false) => "",
+    }
+}
+
+fn cost(report: &Report) -> String {
+    let view = report.view();
+    let waited = report.summary.waits.iter().fold(Dur::ZERO, |sum, waits| sum.saturating_add(waits.lasted));
+    let waited =
+        if waited > Dur::ZERO { format!(", of it {} waiting", words::span(waited)) } else { String::new() };
+    let lasted = words::span(view.supervised(report.now().boot));
+    format!("{}; {lasted}{waited}; {}.", counts(&view.totals()), spent(&view.spent()))
+}
+
+fn attention(report: &Report) -> String {
+    let summary = &report.summary;
+    let mut parts = Vec::new();
+    let failed: Vec<&NodeView> = failed_nodes(report).collect();
+    if report.view().nodes.len() > 1 && !failed.is_empty() {
+        let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
+        parts.push(format!("not done: {}", names.join(", ")));
+    }
+    for attempt in summary.failing.values().take(MAX_NODES) {
+        let names: Vec<String> =
+            failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
+        parts.push(format!("failing checks: {}", names.join(", ")));
+    }
+    if let Some(last) = summary.hard_stops().last() {
+        let count = words::count(summary.hard_stops().count() as u64, "hard stop");
+        parts.push(format!("{count}, latest: {}", plain(&verdict(last))));
+    }
+    if let Some(row) = summary.troubles.iter().last() {
+        let count = words::count(summary.troubles.count(), "problem");
+        parts.push(format!("{count}, latest: {}", row_of_trouble(row)));
+    }
+    if let Some(problem) = &report.record_problem {
+        parts.push(format!("**{}**", plain(problem)));
+    }
+    if parts.is_empty() { "nothing.".to_owned() } else { format!("{}.", parts.join("; ")) }
+}
+
+fn failed_nodes(report: &Report) -> impl Iterator<Item = &NodeView> {
+    report.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
+}
