@@ -30,7 +30,10 @@ fn without_arguments_it_lists_the_last_runs_in_ten_lines_newest_first() {
     let text = done.text();
     let lines: Vec<&str> = text.lines().collect();
     assert_eq!(lines.len(), 10, "{text}");
-    assert_eq!(lines[0], "the last 8 of 11 runs in this directory, newest first, times in UTC");
+    assert_eq!(
+        lines[0],
+        "the last 8 of 11 runs in this directory, live ones first, then the newest; times in UTC"
+    );
     for part in ["  loop  catastrophic  1 iteration: 1 failed, ", "0 of 1 iterations completed"] {
         assert!(lines[1].contains(part), "{part:?} in {text}");
     }

@@ -112,7 +112,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Queues a text of so many lines. Drops and counts them if the queue is full.
+    /// Queues a text that has this number of lines. Drops and counts them if the queue is full.
     fn write(&mut self, text: String, lines: usize) {
         if self.dropped > 0 {
             let lines = words::count(self.dropped as u64, "line");

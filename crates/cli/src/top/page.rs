@@ -43,7 +43,7 @@ pub struct Output {
 }
 
 impl Output {
-    /// Adds lines. The oldest beyond the limit are dropped. What is scrolled back stays in place.
+    /// Adds lines. The oldest beyond the limit are dropped. A view that is scrolled back stays in place.
     pub fn add(&mut self, lines: Vec<ShownLine>) {
         if self.back > 0 {
             self.back += lines.len();

@@ -28,13 +28,13 @@ fn the_page_and_the_report_show_changes_and_checks_and_color_ticks_by_checks() {
             page.eval("[...document.querySelectorAll('.tick')].map((t) => t.className).join()"),
             "tick bad,tick good"
         );
-        page.click(".tab[data-tab=changes]");
+        page.eval("document.querySelector('.tab[data-tab=changes]').click(); true");
         page.wait(
             "[...document.querySelectorAll('.line.added')].some((line) => line.textContent === '+part 2')",
             "the diff",
         );
-        page.click(".tick.bad");
-        page.click(".tab[data-tab=checks]");
+        page.eval("document.querySelector('.tick.bad').click(); true");
+        page.eval("document.querySelector('.tab[data-tab=checks]').click(); true");
         page.wait(
             "document.querySelector('.line.result')?.textContent === 'missing'",
             "the output of the check",

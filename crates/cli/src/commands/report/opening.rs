@@ -53,7 +53,7 @@ fn done(report: &Report) -> String {
     let how = match &report.view().ended {
         Some(end) => {
             format!(
-                "{} after {lasted}: {}{}",
+                "**{}** after {lasted}: {}{}",
                 escaped(end.outcome.as_str()),
                 plain(&end.reason),
                 verified(end)
