@@ -373,7 +373,6 @@ mod tests {
         }
     }
 
-    // promise: 4
     #[test]
     fn a_subject_is_bounded() {
         for length in [MAX_SUBJECT - 1, MAX_SUBJECT, MAX_SUBJECT + 1, 100_000] {

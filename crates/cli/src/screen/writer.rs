@@ -168,7 +168,6 @@ fn write_all(texts: &Receiver<String>, queued: &AtomicUsize, lost: &Lost) {
 mod tests {
     use super::*;
 
-    // promise: 4
     #[test]
     fn a_stuck_terminal_gets_a_bounded_queue_and_the_rest_is_counted() {
         for (size, expected) in [(MAX_QUEUED / 4, 5), (1, MAX_WAITING)] {

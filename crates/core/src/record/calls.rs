@@ -139,7 +139,6 @@ mod tests {
         }
     }
 
-    // promise: 4
     #[test]
     fn only_the_newest_open_calls_are_remembered() {
         for n in [MAX_OPEN_CALLS - 1, MAX_OPEN_CALLS, MAX_OPEN_CALLS + 1] {
