@@ -39,6 +39,7 @@ fn started(at: u64, id: u64, name: &str, delegates: bool, timeout: Option<Dur>) 
     let tool = ToolStarted {
         id: id.to_string(),
         name: name.to_owned(),
+        subject: String::new(),
         call: id,
         timeout,
         delegates,
