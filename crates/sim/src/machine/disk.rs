@@ -163,7 +163,7 @@ impl JournalFile for DiskFile {
         let disk = &mut *self.disk.borrow_mut();
         let dies = !self.life.acts();
         if dies || disk.faults.full || fails(&mut disk.faults.writes) {
-            // Whoever dies in the middle of a write leaves half of it.
+            // A process that dies in the middle of a write leaves half of it.
             let half = if self.life.was_last_act() || !dies { bytes.len() / 2 } else { 0 };
             disk.bytes.extend_from_slice(&bytes[..half]);
             disk.failed = true;
