@@ -7,6 +7,7 @@ mod detached;
 mod drawing;
 mod error;
 mod learned_limits;
+mod leash;
 mod loading;
 mod local;
 mod log_dir;
@@ -69,6 +70,7 @@ Examples:
 Exit codes:
   0 success   1 work not done   2 bad usage or configuration, nothing started
   3 a budget or ceiling stopped the run   4 another run holds this loop   5 internal error
+  6 the leash ended (--leash)
   130 / 143 / 129 stopped by INT / TERM / HUP";
 
 fn main() -> ExitCode {

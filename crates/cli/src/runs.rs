@@ -47,6 +47,25 @@ impl Which {
         Which { run, state_dir }
     }
 
+    /// Selects the same run in another project, and only there.
+    pub fn at(&self, project: &Path) -> Result<FoundRun, CliError> {
+        let state = self.state_dir.clone().unwrap_or_else(|| project.join(STATE_DIR));
+        let state = state.canonicalize().map_err(|e| {
+            CliError::with_help(
+                format!("cannot read the state directory {}: {e}", state.display()),
+                "move the run's record there, or name its place with --state-dir",
+            )
+        })?;
+        let found = Which::new(self.run.clone(), Some(state.clone())).find_resumable()?;
+        if found.dir.starts_with(&state) {
+            return Ok(found);
+        }
+        Err(CliError::with_help(
+            format!("run {} is not in {}", found.id, state.display()),
+            format!("move or copy its record, {}, to {}", found.dir.display(), state.join("runs").display()),
+        ))
+    }
+
     /// Returns the run to resume. Without a run id this is the newest paused run, or else the newest run whose supervisor
     /// was lost.
     pub fn find_resumable(&self) -> Result<FoundRun, CliError> {

@@ -9,6 +9,7 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
+use dogwatch_host::leash::Leash;
 use dogwatch_host::process::orphans;
 use dogwatch_host::store::journal::{self, End, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place};
@@ -92,6 +93,7 @@ pub struct Ready {
     pub log_dir: Option<LogDir>,
     /// Whether the head of the journal is kept in the registry.
     pub keeps_head: bool,
+    pub leash: Option<Leash>,
 }
 
 /// Keeps the head of a run's journal in the registry, and the hash of its unredacted plan. A failure is only reported.
@@ -148,6 +150,7 @@ pub fn supervise(held: Held, mut ready: Ready) -> Result<u8, CliError> {
         loop_text: ready.loop_text,
         lock: held.lock,
         nonce: held.nonce,
+        leash: ready.leash,
     };
     let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
     let handle = Arc::new(DriverHandle::new(driver.inbox(), changed, nonce));

@@ -10,6 +10,7 @@ pub mod driver;
 pub mod exec;
 pub mod fs;
 pub mod git;
+pub mod leash;
 pub mod net;
 pub mod process;
 pub mod prompt;

@@ -97,5 +97,7 @@ pub fn resumed() -> RunResumed {
         boot_id: "boot".to_owned(),
         pid: 2,
         dogwatch: "test".to_owned(),
+        work_dir: None,
+        path: None,
     }
 }

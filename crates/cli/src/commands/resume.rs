@@ -1,4 +1,5 @@
 use crate::error::CliError;
+use crate::leash::LeashFlag;
 use crate::loading::LoopFile;
 use crate::runs::{FoundRun, Which};
 use crate::sandboxing;
@@ -11,37 +12,77 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
+use dogwatch_host::leash::Leash;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Integrity, Journal, Loaded, repair};
 use dogwatch_host::store::lock::Place;
-use dogwatch_host::store::registry::{Alive, Pointer, Registry};
+use dogwatch_host::store::registry::{self, Alive, Pointer, Registry};
 use dogwatch_host::store::windows::WindowStore;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// Unpause a run, or continue one whose supervisor died
 ///
 /// A live run starts its next iteration. A run whose supervisor was killed continues in this terminal with the same
 /// run id, settings and budgets. The interrupted iteration is not counted, a wait continues where it was, and a
-/// paused run stays paused. Without RUN, the newest paused run is resumed, or else the newest run whose supervisor died.
+/// paused run stays paused. With --at, a run whose directory was moved continues at its new place. Without RUN, the newest paused run is resumed, or else the newest run whose supervisor died.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]
     which: Which,
     #[command(flatten)]
     show: ShowFlags,
+    #[command(flatten)]
+    leash: LeashFlag,
+    /// Continue a run that was moved: DIR is now its project directory
+    ///
+    /// The record is expected in DIR/.dogwatch (or in --state-dir), and the loop file at the same place below DIR as it was
+    /// below the old directory. The run may come from another machine.
+    #[arg(long, value_name = "DIR")]
+    at: Option<PathBuf>,
     /// Continue a run that is not yours or whose record was changed
     #[arg(long)]
     adopt: bool,
 }
 
+/// How to continue a run.
+#[derive(Default)]
+pub struct Continue {
+    /// Also continue a run that is asleep.
+    pub wake: bool,
+    /// How the record of the run was, if the operator adopted it.
+    pub adopted: Option<Integrity>,
+    /// What to show.
+    pub show: Show,
+    /// The directory to which the project of the run was moved.
+    pub at: Option<PathBuf>,
+    /// The leash of the run.
+    pub leash: Option<Leash>,
+}
+
 /// Runs `dogwatch resume` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find_resumable()?;
+    let found = match &args.at {
+        Some(dir) => args.which.at(dir)?,
+        None => args.which.find_resumable()?,
+    };
+    if args.at.is_some() {
+        refuse_live_elsewhere(&found)?;
+    }
+    if args.leash.is_given() && found.is_live() {
+        return Err(CliError::with_help(
+            format!("run {} has a supervisor already, so it cannot get a leash", found.id),
+            format!("stop it with `dogwatch stop {}` first", found.id),
+        ));
+    }
     let adopted = if args.adopt && !found.is_live() { Some(adopt(&found)?) } else { None };
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
         // The run is dead, or died during the request.
-        Err(_) if !found.is_live() => continue_run(&found, false, adopted, args.show.show()),
+        Err(_) if !found.is_live() => {
+            let leash = args.leash.open()?;
+            let (show, at) = (args.show.show(), args.at.clone());
+            continue_run(&found, Continue { wake: false, adopted, show, at, leash })
+        }
         Err(failure) => Err(failure),
     }
 }
@@ -85,16 +126,44 @@ fn adoptable(found: &FoundRun, message: String) -> CliError {
     )
 }
 
-/// Continues a run from its record. With `wake`, also a run that is asleep. `adopted` says how the record of a run was
-/// that the operator adopted.
-pub fn continue_run(
-    found: &FoundRun,
-    wake: bool,
-    adopted: Option<Integrity>,
-    show: Show,
-) -> Result<u8, CliError> {
+/// Returns the new place of a run that was moved: its project directory and its loop file.
+fn moved(started: &RunStarted, to: &Path) -> Result<(String, String), CliError> {
+    let to = to
+        .canonicalize()
+        .map_err(|e| CliError::usage(format!("cannot enter the directory {}: {e}", to.display())))?;
+    let inside = Path::new(&started.path).strip_prefix(&started.work_dir).map_err(|_| {
+        CliError::with_help(
+            format!("the loop file {} of the run is not in its directory {}", started.path, started.work_dir),
+            "a run can be moved only together with its loop file; start a new run with `dogwatch run`",
+        )
+    })?;
+    Ok((to.display().to_string(), to.join(inside).display().to_string()))
+}
+
+/// Returns an error if the run still has a supervisor in another place of this machine.
+fn refuse_live_elsewhere(found: &FoundRun) -> Result<(), CliError> {
+    let live = Registry::of_user().find(&found.id).filter(|known| registry::is_live(&known.run_dir));
+    match live.filter(|known| known.run_dir != found.dir) {
+        None => Ok(()),
+        Some(known) => Err(CliError::with_help(
+            format!("run {} still runs in {}", found.id, known.run_dir.display()),
+            "stop it there first",
+        )),
+    }
+}
+
+/// Continues a run from its record.
+pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
     refuse_unknown(found)?;
-    let started = started(found)?;
+    let mut started = started(found)?;
+    let (mut new_work_dir, mut new_path) = (None, None);
+    if let Some(to) = &how.at {
+        let (work_dir, path) = moved(&started, to)?;
+        if work_dir != started.work_dir {
+            (new_work_dir, new_path) = (Some(work_dir.clone()), Some(path.clone()));
+            (started.work_dir, started.path) = (work_dir, path);
+        }
+    }
     let (work_dir, loop_file) = (Path::new(&started.work_dir), Path::new(&started.path));
     std::env::set_current_dir(work_dir).map_err(|e| {
         CliError::usage(format!("cannot enter the directory {} of the run: {e}", work_dir.display()))
@@ -108,17 +177,19 @@ pub fn continue_run(
     // A label of a stop may be appended without the lock of the loop, but not without this one.
     let alive = Alive::hold(&found.dir).ok();
     let (loaded, _) = found.judged_record()?;
-    if let Some(problem) = integrity.problem().filter(|_| integrity.is_changed() && adopted.is_none()) {
+    if let Some(problem) = integrity.problem().filter(|_| integrity.is_changed() && how.adopted.is_none()) {
         return Err(adoptable(found, format!("run {}: {problem}", found.id)));
     }
     let mut notices = repair_record(found, &loaded)?;
-    notices.extend(record_notice(adopted.as_ref().unwrap_or(&integrity)));
+    notices.extend(record_notice(how.adopted.as_ref().unwrap_or(&integrity)));
     notices.extend(settings_notice(&started, &file));
     let resumed = RunResumed {
         run: found.id.clone(),
         boot_id: clock::boot_id(),
         pid: std::process::id(),
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
+        work_dir: new_work_dir,
+        path: new_path,
     };
     let (plan, plan_hash) = secrets::kept(&found.dir).unzip();
     let head = Registry::of_user().known_head(&found.id, &found.dir).ok().flatten();
@@ -126,7 +197,7 @@ pub fn continue_run(
         return Err(adoptable(found, format!("run {}: the file with its settings was changed", found.id)));
     }
     let mut run =
-        Run::resume(View::fold(&loaded.events), plan, resumed, wake).map_err(|why| refuse(found, &why))?;
+        Run::resume(View::fold(&loaded.events), plan, resumed, how.wake).map_err(|why| refuse(found, &why))?;
     run.know_windows(WindowStore::of_user().of_plan(run.plan()));
     let hidden = secrets::of(run.plan());
     notices.extend(sandboxing::examine(run.plan())?);
@@ -146,9 +217,10 @@ pub fn continue_run(
         loop_file: file.path,
         loop_text: file.text,
         notices,
-        show,
         log_dir: None,
         keeps_head,
+        show: how.show,
+        leash: how.leash,
     };
     supervise(held, ready)
 }

@@ -1,5 +1,6 @@
 use crate::detached;
 use crate::error::{CliError, print_diagnostics};
+use crate::leash::LeashFlag;
 use crate::loading::{LoopFile, Planned, SettingFlags};
 use crate::log_dir::LogDir;
 use crate::pinning;
@@ -46,6 +47,8 @@ pub struct Args {
     settings: SettingFlags,
     #[command(flatten)]
     show: ShowFlags,
+    #[command(flatten)]
+    leash: LeashFlag,
     /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -85,6 +88,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let sandbox = sandboxing::examine(&loaded.plan)?;
     fits_the_record(&loaded)?;
     let log_dir = args.log_dir.map(LogDir::make).transpose()?;
+    let leash = args.leash.open()?;
 
     let run_id = RunId::new(clock::now().wall, random()?);
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
@@ -131,6 +135,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         show: args.show.show(),
         log_dir,
         keeps_head,
+        leash,
     };
     supervise(held, ready)
 }

@@ -1,4 +1,4 @@
-use super::resume::continue_run;
+use super::resume::{Continue, continue_run};
 use crate::detached;
 use crate::error::CliError;
 use crate::runs::Which;
@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
         _ if asleep => {
             let show = if args.json { Show::Json } else { Show::Normal };
-            continue_run(&found, true, None, show)
+            continue_run(&found, Continue { wake: true, show, ..Continue::default() })
         }
         Some(end) => Err(CliError::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),

@@ -231,6 +231,7 @@ impl<S: Shell> Driver<S> {
                 todo.extend(error.map(|error| Input::Notified { key, how, error: Some(error) }));
             }
             Decision::ReleaseKeepers => shell.release_keepers(),
+            Decision::RenewLeash { until } => shell.renew_leash(until),
             Decision::Interrupt(job) => self.end(job, Order::Interrupt),
             Decision::Terminate(job) => self.end(job, Order::Terminate),
             Decision::Kill(job) => self.end(job, Order::Kill),

@@ -14,7 +14,7 @@ use crate::run::decision::{ContextEntry, PromptContext};
 use crate::run::input::{EndSignal, Input};
 use crate::run::job::{Exit, Job, JobReport, Leftovers};
 use crate::time::dur::Dur;
-use crate::time::moment::{Awake, Moment};
+use crate::time::moment::{Awake, Boot, Moment};
 use crate::time::timer::Wakeup;
 use std::collections::BTreeSet;
 
@@ -112,6 +112,11 @@ pub trait Shell {
 
     /// Stops the idle keepers.
     fn release_keepers(&mut self);
+
+    /// Passes the new end of the leash to all keepers, including those that start later.
+    fn renew_leash(&mut self, until: Boot) {
+        let _ = until;
+    }
 
     /// Assembles the prompt of an iteration. Returns what happened, with `PromptAssembled` as the last input.
     fn assemble(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input>;

@@ -7,7 +7,7 @@ use crate::record::calls::OpenCalls;
 use crate::record::day::DayUse;
 use crate::record::event::{
     Event, InputDigest, IterationEnd, NodeCounts, NodeState, Recorded, RecoveryPlanned, Report, RunEnded,
-    RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
+    RunResumed, RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
@@ -416,7 +416,7 @@ impl View {
         self.notifications.apply(&recorded.event, fresh);
         match &recorded.event {
             Event::RunStarted(s) => self.start(at, s),
-            Event::RunResumed(_) => self.resume(at),
+            Event::RunResumed(resumed) => self.resume(at, resumed),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
             Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
@@ -556,7 +556,8 @@ impl View {
     }
 
     /// Continues after a lost supervisor. The time since its last event was not supervised and does not count.
-    fn resume(&mut self, at: Moment) {
+    fn resume(&mut self, at: Moment, resumed: &RunResumed) {
+        self.move_to(resumed);
         self.time_before = self.supervised(self.last.boot);
         self.watched.resume(self.last.awake, at.awake);
         for node in &mut self.nodes {
@@ -571,9 +572,24 @@ impl View {
             node.time.before = node.lasted(self.last.boot);
             node.time.running_since = node.time.running_since.map(|_| at.boot);
             node.time.watched.resume(self.last.awake, at.awake);
+            node.failures.resume(self.last.boot, at.boot);
         }
         self.segment = at.boot;
         self.ended = None;
+    }
+
+    /// Notes the new place of a run that was moved.
+    fn move_to(&mut self, resumed: &RunResumed) {
+        let Some(started) = &mut self.started else { return };
+        if let (Some(work_dir), Some(path)) = (&resumed.work_dir, &resumed.path) {
+            let old = std::mem::replace(&mut started.work_dir, work_dir.clone());
+            started.path.clone_from(path);
+            for (tree, _) in self.nodes.iter_mut().filter_map(|node| node.work.worktree.as_mut()) {
+                if let Some(inside) = tree.strip_prefix(&old) {
+                    *tree = format!("{work_dir}{inside}");
+                }
+            }
+        }
     }
 
     /// Takes the time in which dogwatch could not run from the ceilings of the run and of its nodes.

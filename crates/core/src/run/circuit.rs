@@ -28,6 +28,14 @@ struct Failure {
 }
 
 impl Failures {
+    /// Moves the failures to the clock of a new supervisor, whose boot clock may be another one. The time without a
+    /// supervisor does not count.
+    pub fn resume(&mut self, last: Boot, now: Boot) {
+        for failure in &mut self.recent {
+            failure.at = Boot(now.0.saturating_sub(last.since(failure.at).as_millis()));
+        }
+    }
+
     /// The most failures that are remembered, whatever the policy.
     pub const MAX_REMEMBERED: usize = 1000;
 

@@ -7,7 +7,7 @@ use crate::record::notification::Delivery;
 use crate::run::job::{Conflict, Job};
 use crate::run::recovery::Class;
 use crate::time::dur::Dur;
-use crate::time::moment::Wall;
+use crate::time::moment::{Boot, Wall};
 use crate::watch::Evidence;
 use serde::Serialize;
 
@@ -79,6 +79,11 @@ pub enum Decision {
     KeepContext(Box<ContextEntry>),
     /// Release the idle keepers: a sleeping run needs none.
     ReleaseKeepers,
+    /// Pass the new end of the leash to all keepers. They enforce it even if this process is stopped.
+    RenewLeash {
+        /// The end on the boot clock.
+        until: Boot,
+    },
     /// Send a notification. Only the end of the run waits for its delivery, and only for a short time.
     Notify(Box<Delivery>),
     /// Retry writing the events that the record still lacks.
@@ -112,6 +117,7 @@ impl Decision {
             | Decision::Sweep { .. }
             | Decision::Nudge(_)
             | Decision::ReleaseKeepers
+            | Decision::RenewLeash { .. }
             | Decision::RetryRecord => false,
         }
     }

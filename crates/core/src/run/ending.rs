@@ -107,7 +107,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
     };
     let (ending, because) = match (facts.ended_by, facts.exit, facts.result) {
         // A stop by dogwatch takes precedence: output after a stop signal proves nothing.
-        (by @ (EndedBy::Operator | EndedBy::Signal | EndedBy::Budget), _, _) => {
+        (by @ (EndedBy::Operator | EndedBy::Signal | EndedBy::Budget | EndedBy::Leash), _, _) => {
             (Ending::Interrupted { by }, format!("ended by {by}"))
         }
         (EndedBy::Watchdog, _, _) => (Ending::TimedOut, "ended by the watchdog".to_owned()),

@@ -8,7 +8,7 @@ use crate::record::windows::Window;
 use crate::run::caller::Source;
 use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
-use crate::time::moment::{Awake, Wall};
+use crate::time::moment::{Awake, Boot, Wall};
 use crate::watch::Fact;
 use crate::watch::feed::Heard;
 use crate::watch::health::HealthIssue;
@@ -188,6 +188,13 @@ pub enum Input {
     Interrupted,
     /// dogwatch received TERM or HUP.
     EndAsked(EndSignal),
+    /// The leash has a new end: until then the run may live.
+    LeashRenewed {
+        /// The end on the boot clock.
+        until: Boot,
+    },
+    /// The other end of the leash was closed.
+    LeashClosed,
     /// A person or program requested a stop after this iteration.
     StopAsked,
     /// The operator requested a stop after this iteration and accepts checks that do not pass.

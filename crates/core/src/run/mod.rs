@@ -35,7 +35,7 @@ mod watching;
 
 pub use cx::Filter;
 pub use resume::{ResumeError, SUPERVISOR_LOST};
-pub use stop::{MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
+pub use stop::{LEASH_EXIT_CODE, MAX_MESSAGE_BYTES, MAX_PENDING_MESSAGES};
 
 use crate::learn::Arrivals;
 use crate::record::event::{Cause, Event, NodeState, Outcome, RunStarted, Usage, WaitEndedBy, WaitWhy};
@@ -196,6 +196,8 @@ impl Run {
             | Input::Suspended { .. }
             | Input::Interrupted
             | Input::EndAsked(_)
+            | Input::LeashRenewed { .. }
+            | Input::LeashClosed
             | Input::StopAsked
             | Input::StopAccepted
             | Input::WakeAsked(_)
@@ -212,6 +214,10 @@ impl Run {
             | Input::RecordLost { .. } => None,
         };
         if !self.finished {
+            // What happened after the end of the leash was its work, so this comes first.
+            if self.pending_end.is_none() && self.cx.timers.is_due(Timer::Leash, now) {
+                self.leash_expired();
+            }
             match self.pending_end {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),
@@ -271,6 +277,8 @@ impl Run {
             }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
+            Input::LeashRenewed { until } => self.leash_renewed(until),
+            Input::LeashClosed => self.leash_ended("the leash was closed at its other end"),
             Input::StopAsked => self.stop_asked(),
             Input::StopAccepted => self.stop_accepted(),
             Input::WakeAsked(by) => self.wake_all(by),
@@ -318,9 +326,14 @@ impl Run {
             }
             Timer::NodeCeiling(ix) => self.node_ceiling_reached(ix),
             Timer::RunCeiling => self.run_ceiling_reached(),
+            Timer::Leash => self.leash_expired(),
             Timer::NodeBudget(ix) => self.node_time_is_up(ix),
             Timer::Budget => self.time_is_up(),
         }
+    }
+
+    fn leash_expired(&mut self) {
+        self.leash_ended("the leash expired: no later time arrived");
     }
 
     fn begin(&mut self) {

@@ -36,7 +36,9 @@ impl Run {
         match input {
             Input::Notified { key, how, error } => self.notified(key, how, error),
             // A further stop request ends the wait.
-            Input::Interrupted | Input::EndAsked(_) | Input::RecordLost { .. } => self.leave_now(),
+            Input::Interrupted | Input::EndAsked(_) | Input::LeashClosed | Input::RecordLost { .. } => {
+                self.leave_now();
+            }
             Input::Noticed { kind, message } => self.cx.record(Event::Notice { kind: kind.into(), message }),
             Input::TroubleMet { kind, detail } => self.cx.trouble(kind, detail),
             Input::RecordFailed { detail } => self.record_failed(detail),
@@ -66,6 +68,7 @@ impl Run {
             | Input::ZoneSeen { .. }
             | Input::ResultSeen { .. }
             | Input::Suspended { .. }
+            | Input::LeashRenewed { .. }
             | Input::StopAsked
             | Input::StopAccepted
             | Input::WakeAsked(_)

@@ -6,15 +6,20 @@ use super::over::End;
 use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use crate::record::ids::NodeIx;
 use crate::run::caller::Source;
+use crate::run::decision::Decision;
 use crate::run::input::EndSignal;
 use crate::run::job::Job;
 use crate::text::{clip, printable};
 use crate::time::dur::Dur;
 use crate::time::moment::Boot;
+use crate::time::timer::{Deadline, Timer};
 use crate::watch;
 
 /// The window for a double Ctrl-C: after one Ctrl-C has ended a wait, a second within this time stops the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
+
+/// The exit code of a run whose leash ended.
+pub const LEASH_EXIT_CODE: u8 = 6;
 
 /// The number of operator messages that may wait for the next prompt.
 pub const MAX_PENDING_MESSAGES: usize = 50;
@@ -48,6 +53,8 @@ enum StopCause {
     Accepted,
     Interrupt,
     Signal(EndSignal),
+    /// The leash ended.
+    Leash(String),
     Time,
     Spent(String),
     /// The run has reached `watchdog.run`.
@@ -64,6 +71,7 @@ impl StopCause {
                 EndedBy::Operator
             }
             StopCause::Signal(_) => EndedBy::Signal,
+            StopCause::Leash(_) => EndedBy::Leash,
             StopCause::Time | StopCause::Spent(_) => EndedBy::Budget,
             StopCause::Ceiling(_) => EndedBy::Watchdog,
             StopCause::Reached(end) if end.outcome == Outcome::BudgetExceeded => EndedBy::Budget,
@@ -78,7 +86,10 @@ impl Run {
         let (StopRequest::After(cause) | StopRequest::Now(cause)) = &self.stop.request else { return None };
         // A sleeping run has already stopped by itself; only a signal or a lost record changes its end.
         if let (Some(end), false) =
-            (&self.asleep, matches!(cause, StopCause::Signal(_) | StopCause::RecordLost(_)))
+            (
+                &self.asleep,
+                matches!(cause, StopCause::Signal(_) | StopCause::Leash(_) | StopCause::RecordLost(_)),
+            )
         {
             return Some(end.clone());
         }
@@ -99,6 +110,7 @@ impl Run {
             StopCause::Signal(s) => {
                 End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name()))
             }
+            StopCause::Leash(why) => End::new(Outcome::Interrupted, LEASH_EXIT_CODE, why.clone()),
             StopCause::Time => {
                 let max = self.cx.budget().time.unwrap_or(Dur::ZERO);
                 End::new(Outcome::BudgetExceeded, 3, format!("budget.time: {max} used up"))
@@ -254,6 +266,30 @@ impl Run {
         }
         self.finish_if_hopeless();
         self.finish_if_quiet();
+    }
+
+    /// Takes a new time until which the run may live.
+    pub(super) fn leash_renewed(&mut self, until: Boot) {
+        if !self.is_stopping_for_leash() {
+            self.cx.timers.set(Timer::Leash, Deadline::Boot(until));
+            self.cx.out.push(Decision::RenewLeash { until });
+        }
+    }
+
+    /// Ends the run because its leash ended. Work is killed at once: another supervisor may be about to take over.
+    pub(super) fn leash_ended(&mut self, why: &str) {
+        if self.is_stopping_for_leash() {
+            return;
+        }
+        self.cx.timers.clear(Timer::Leash);
+        let cause = StopCause::Leash(format!("{why}; continue with `dogwatch resume`"));
+        self.stop.request = StopRequest::Now(cause.clone());
+        // The second request kills.
+        self.stop_now(cause);
+    }
+
+    fn is_stopping_for_leash(&self) -> bool {
+        matches!(self.stop.request, StopRequest::Now(StopCause::Leash(_)))
     }
 
     /// Pauses the run: no iteration starts until the pause is lifted. A running iteration may finish.

@@ -32,6 +32,8 @@ pub enum Timer {
     NodeBudget(NodeIx),
     /// The run's time budget (boot).
     Budget,
+    /// The end of the leash (boot).
+    Leash,
     /// How long the end of the run waits for the last notifications (awake).
     LastNotifications,
     /// The next attempt to write the record (awake).
@@ -52,6 +54,7 @@ impl Timer {
             | Timer::Probe(_)
             | Timer::NodeBudget(_)
             | Timer::Budget
+            | Timer::Leash
             | Timer::LastNotifications
             | Timer::RecordRetry => None,
         }
@@ -101,6 +104,11 @@ impl Timers {
     /// Sets a timer, replacing its earlier deadline.
     pub fn set(&mut self, timer: Timer, deadline: Deadline) {
         self.set.insert(timer, deadline);
+    }
+
+    /// Returns whether a timer is set and due.
+    pub fn is_due(&self, timer: Timer, now: Moment) -> bool {
+        self.set.get(&timer).is_some_and(|deadline| deadline.is_due(now))
     }
 
     /// Removes a timer.

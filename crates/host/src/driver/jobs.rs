@@ -93,7 +93,7 @@ impl HostShell<'_> {
             cwd: command.cwd,
             stdio: [child_stdin.unwrap_or(stdin), stdout, stderr],
         };
-        let mut keeper = self.slots.take_keeper(&self.paths.lock.fds())?;
+        let mut keeper = self.slots.take_keeper(&self.paths.lock.fds(), self.leash.as_ref())?;
         match keeper.send(Order::Start(order)) {
             Ok(()) => {
                 self.slots.fill(Slot { job, keeper: Some(keeper), pump, mcp: command.mcp, watcher });

@@ -25,6 +25,7 @@ use crate::driver::inbox::{Inbox, Mail};
 use crate::fs::digest::Digester;
 use crate::fs::outputs;
 use crate::fs::wake::{Coverage, PathWaker};
+use crate::leash::{KeeperLeash, Leash};
 use crate::net::notify::Notifier;
 use crate::process::sample::Sampler;
 use crate::prompt::Prompter;
@@ -124,6 +125,8 @@ pub struct Setup {
     pub lock: Lock,
     /// The nonce of the run's processes.
     pub nonce: String,
+    /// The leash of the run, if it has one.
+    pub leash: Option<Leash>,
 }
 
 /// Drives one run on this machine. See the module documentation.
@@ -131,6 +134,7 @@ pub struct Driver<'f> {
     run: Run,
     journal: Journal,
     shell: HostShell<'f>,
+    leash: Option<Leash>,
 }
 
 /// The outside world of a run. Each part belongs to one module of the driver.
@@ -150,6 +154,8 @@ struct HostShell<'f> {
     day_book: Option<DayBook>,
     sampler: Sampler,
     zone: Zone,
+    /// The end of the leash, for keepers.
+    leash: Option<KeeperLeash>,
 }
 
 /// Paths and identifiers that stay the same for the whole run.
@@ -240,8 +246,9 @@ impl<'f> Driver<'f> {
             day_book,
             sampler: Sampler::default(),
             zone: Zone::of(setup.run.plan()),
+            leash: setup.leash.as_ref().map(Leash::for_keepers).transpose()?,
         };
-        Ok(Driver { run: setup.run, journal: setup.journal, shell })
+        Ok(Driver { run: setup.run, journal: setup.journal, shell, leash: setup.leash })
     }
 
     /// Returns a handle to the inbox.
@@ -252,6 +259,10 @@ impl<'f> Driver<'f> {
     /// Drives the run to its end and returns the exit code.
     pub fn drive(mut self, mut news: Vec<Input>) -> io::Result<u8> {
         news.extend(self.shell.zone.news(crate::clock::now()));
+        if let Some(leash) = self.leash {
+            news.insert(0, Input::LeashRenewed { until: leash.until() });
+            leash.follow(self.shell.inbox.clone())?;
+        }
         self.shell.reporter.begin().map_err(|error| {
             let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))

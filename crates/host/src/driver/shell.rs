@@ -21,7 +21,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use dogwatch_core::run::keeper_deadline::KeeperState;
 use dogwatch_core::time::dur::Dur;
-use dogwatch_core::time::moment::{Awake, Moment};
+use dogwatch_core::time::moment::{Awake, Boot, Moment};
 use dogwatch_core::time::timer::Wakeup;
 use std::collections::BTreeSet;
 use std::io;
@@ -166,6 +166,13 @@ impl Shell for HostShell<'_> {
 
     fn release_keepers(&mut self) {
         self.slots.release_idle();
+    }
+
+    fn renew_leash(&mut self, until: Boot) {
+        if let Some(leash) = &mut self.leash {
+            leash.renew(until);
+            self.slots.renew_leash(leash);
+        }
     }
 
     fn assemble(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input> {

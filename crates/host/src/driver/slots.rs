@@ -5,6 +5,7 @@
 
 use super::agent_channel::McpSession;
 use crate::fs::wake::PathWaker;
+use crate::leash::KeeperLeash;
 use crate::process::keeper::Keeper;
 use crate::process::pump::Pump;
 use crate::process::sinks::JobSink;
@@ -45,10 +46,26 @@ pub(super) struct Slots {
 
 impl Slots {
     /// Returns a keeper for a new job: an idle one, or else a new one that holds the locks.
-    pub fn take_keeper(&mut self, locks: &[BorrowedFd<'_>]) -> io::Result<Keeper> {
-        match self.idle.pop() {
-            Some(keeper) => Ok(keeper),
-            None => Keeper::start_holding(locks),
+    pub fn take_keeper(
+        &mut self,
+        locks: &[BorrowedFd<'_>],
+        leash: Option<&KeeperLeash>,
+    ) -> io::Result<Keeper> {
+        if let Some(keeper) = self.idle.pop() {
+            return Ok(keeper);
+        }
+        let mut keeper = Keeper::start_holding(locks)?;
+        if let Some(leash) = leash {
+            keeper.send(leash.first_order()?)?;
+        }
+        Ok(keeper)
+    }
+
+    /// Passes the end of the leash to all keepers. The loss of one is noticed when it is used.
+    pub fn renew_leash(&mut self, leash: &KeeperLeash) {
+        let busy = self.busy.values_mut().filter_map(|slot| slot.keeper.as_mut());
+        for keeper in busy.chain(&mut self.idle) {
+            let _ = keeper.send(leash.order());
         }
     }
 

@@ -34,6 +34,8 @@ words! {
         Signal = "signal",
         /// A budget was used up.
         Budget = "budget",
+        /// The leash ended (`--leash`).
+        Leash = "leash",
         /// The agent gave its result but did not exit within the grace period.
         ResultGrace = "result_grace",
         /// The session could not be started.

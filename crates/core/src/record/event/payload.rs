@@ -68,6 +68,12 @@ pub struct RunResumed {
     pub pid: u32,
     /// The version of the new dogwatch.
     pub dogwatch: String,
+    /// The directory in which sessions run from now on, if the run was moved.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub work_dir: Option<String>,
+    /// The path of the loop file from now on, if the run was moved.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub path: Option<String>,
 }
 
 /// The fields of `command_finished`.

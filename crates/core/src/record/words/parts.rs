@@ -241,6 +241,7 @@ pub(super) fn session_ended(s: &SessionEnded) -> String {
         | EndedBy::Operator
         | EndedBy::Signal
         | EndedBy::Budget
+        | EndedBy::Leash
         | EndedBy::ResultGrace) => format!(", ended by {}", spaced(by.as_str())),
     };
     let said = said(s);

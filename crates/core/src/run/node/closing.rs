@@ -40,7 +40,9 @@ impl Node {
         let Phase::Session(tree, _) = &self.phase else { return Turn::Stay };
         clear_job_timers(cx, self.ix);
         let (exit, lasted) = (tree.exit(), tree.lasted(cx));
-        let ended_by = tree.ended_by().unwrap_or(EndedBy::Itself);
+        // The keeper may have ended the tree before this process could.
+        let leash = self.ending.filter(|by| *by == EndedBy::Leash);
+        let ended_by = leash.or(tree.ended_by()).unwrap_or(EndedBy::Itself);
         let result = report.totals.result.as_ref();
         let complaint = complaint(&report);
         let facts = Facts {
@@ -91,7 +93,8 @@ impl Node {
         let print = failed.then(|| fingerprint(&judged.because));
         let closing = Closing { judged, fingerprint: print };
         self.judged = JudgedTree::Unknown;
-        if !cx.plan.snapshots {
+        // After the end of a leash nothing more may start, not even a snapshot.
+        if !cx.plan.snapshots || ended_by == EndedBy::Leash {
             return self.verify(cx, closing);
         }
         self.keep(cx, self.iteration, KeptFor::Session(Box::new(closing)));

@@ -161,6 +161,11 @@ fn is_there(git: &Git, common: &Path, path: &Path) -> Result<bool, String> {
         return Ok(false);
     }
     if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
+        // A project that was moved has worktrees whose links still lead to the old place.
+        let repaired = path.join(".git").is_file() && git.run(&["worktree", "repair", path_text(path)?]).is_ok();
+        if repaired && common_dir(&own).is_ok_and(|dir| dir == *common) {
+            return Ok(true);
+        }
         return Err(format!("{} is in the way: not a worktree of this repository", path.display()));
     }
     if is_known(git, path).map_err(text)? {

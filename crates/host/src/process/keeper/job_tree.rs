@@ -90,6 +90,11 @@ impl JobTree {
     /// Sends SIGTERM to all descendants and kills them after `grace`.
     pub fn sweep(&mut self, now: Instant, grace: Duration) {
         self.expect_report();
+        self.end(now, grace);
+    }
+
+    /// Does the same without an order, so without a report.
+    pub fn end(&mut self, now: Instant, grace: Duration) {
         match self.phase {
             Phase::Nothing | Phase::Killing { .. } => {}
             Phase::Living => {

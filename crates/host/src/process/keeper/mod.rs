@@ -15,6 +15,9 @@
 //! has no tree, so do not sweep it: `Sweep` and `Kill` apply to the last job that started and do nothing before the
 //! first one.
 //!
+//! A keeper on a *leash* ends the tree by itself when its time is over or when a descriptor is closed, so that a stopped
+//! supervisor cannot keep an agent alive.
+//!
 //! The keeper contains no policy: the supervisor decides when to interrupt and how long a grace period lasts. The
 //! keeper signals only processes that it has proven to be its descendants.
 
@@ -22,6 +25,7 @@ mod adopted;
 mod descendants;
 mod handle;
 mod job_tree;
+mod leash;
 mod link;
 mod order;
 mod process;

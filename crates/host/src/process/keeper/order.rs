@@ -33,6 +33,14 @@ pub enum Order {
         /// The grace between TERM and KILL.
         grace: Duration,
     },
+    /// End the tree by yourself a moment after this time, or after `watch` is closed at its other end, and start nothing
+    /// more then. A supervisor that can run ends the tree first. A later order replaces the time.
+    Leash {
+        /// The time on the boot clock, since boot.
+        until: Duration,
+        /// The descriptor to watch. Sent once.
+        watch: Option<OwnedFd>,
+    },
 }
 
 /// The description of a job to start.

@@ -3,12 +3,13 @@
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 
 use super::job_tree::JobTree;
+use super::leash::Leash;
 use super::link::{Link, Received};
 use super::order::{Order, Report, StartOrder};
 use super::start::{self, BaseEnv, StartError};
@@ -38,6 +39,7 @@ struct KeeperProcess {
     base: BaseEnv,
     held: Vec<OwnedFd>,
     tree: JobTree,
+    leash: Option<Leash>,
 }
 
 impl KeeperProcess {
@@ -70,7 +72,7 @@ impl KeeperProcess {
         let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
         let base = BaseEnv::of_this_process();
         let (link, tree) = (Link::new(socket), JobTree::new());
-        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree })
+        Ok(Self { link, ending: false, signals, base, held: Vec::new(), tree, leash: None })
     }
 
     fn run(mut self) -> io::Result<()> {
@@ -91,6 +93,9 @@ impl KeeperProcess {
 
     /// Reaps ended processes, performs due steps and sends the reports.
     fn settle(&mut self) -> io::Result<()> {
+        if self.leash.as_mut().is_some_and(Leash::ends) {
+            self.tree.end(Instant::now(), super::LAST_GRACE);
+        }
         let reports = self.tree.advance(Instant::now())?;
         reports.iter().for_each(|report| self.report(report));
         Ok(())
@@ -106,6 +111,7 @@ impl KeeperProcess {
             let out = if self.link.unsent() > 0 { PollFlags::OUT } else { PollFlags::empty() };
             fds.push(PollFd::from_borrowed_fd(self.link.as_fd(), PollFlags::IN | out));
         }
+        fds.extend(self.leash.iter().flat_map(Leash::fds));
         match poll(&mut fds, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(error.into()),
@@ -160,12 +166,26 @@ impl KeeperProcess {
             Order::Pass(signal) => self.tree.signal(&[signal]),
             Order::Kill => self.tree.kill(Instant::now()),
             Order::Sweep { grace } => self.tree.sweep(Instant::now(), grace),
+            Order::Leash { until, watch } => self.take_leash(until, watch),
+        }
+    }
+
+    fn take_leash(&mut self, until: Duration, watch: Option<OwnedFd>) {
+        let taken = match &mut self.leash {
+            Some(leash) => leash.renew(until, watch),
+            None => Leash::new(until, watch).map(|leash| self.leash = Some(leash)),
+        };
+        // A keeper that cannot keep the time must not keep a tree.
+        if taken.is_err() {
+            self.shut_down();
         }
     }
 
     fn start(&mut self, order: StartOrder) {
         let job = order.job;
-        let started = if self.tree.is_empty() {
+        let started = if self.leash.as_ref().is_some_and(Leash::has_ended) {
+            Err(StartError::new(rustix::io::Errno::CANCELED, "the leash has ended"))
+        } else if self.tree.is_empty() {
             start::start(&order, &self.base)
         } else {
             Err(StartError::new(rustix::io::Errno::BUSY, "the previous job has not ended"))

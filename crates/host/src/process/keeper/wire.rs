@@ -32,6 +32,7 @@ enum Body {
     Pass(i32),
     Kill,
     Sweep { grace: Duration },
+    Leash { until: Duration, watches: bool },
 }
 
 fn encode(value: &impl Serialize) -> Vec<u8> {
@@ -62,6 +63,9 @@ pub fn encode_order(order: Order) -> (Vec<u8>, Vec<OwnedFd>) {
         Order::Pass(signal) => (Body::Pass(signal.as_raw()), vec![]),
         Order::Kill => (Body::Kill, vec![]),
         Order::Sweep { grace } => (Body::Sweep { grace }, vec![]),
+        Order::Leash { until, watch } => {
+            (Body::Leash { until, watches: watch.is_some() }, watch.into_iter().collect())
+        }
     };
     (encode(&body), fds)
 }
@@ -83,6 +87,7 @@ pub fn decode_order(body: &[u8], fds: &mut VecDeque<OwnedFd>) -> Result<Order, W
         Body::Pass(signal) => Order::Pass(Signal::from_named_raw(signal).ok_or(WireError)?),
         Body::Kill => Order::Kill,
         Body::Sweep { grace } => Order::Sweep { grace },
+        Body::Leash { until, watches } => Order::Leash { until, watch: watches.then(fd).transpose()? },
     })
 }
 
