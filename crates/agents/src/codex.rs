@@ -10,6 +10,7 @@ use crate::reader::{MAX_ERROR, MAX_NAME};
 use crate::tail_buffer::TailBuffer;
 use crate::tools::{Args, COLLAB, ended, mcp_name, started};
 use collab::Collab;
+use dogwatch_core::record::prices::{ModelCounts, TokenCounts};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::clip;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
@@ -44,6 +45,7 @@ struct Event<'a> {
     item: Item<'a>,
     message: Raw<'a>,
     tokens: Option<u64>,
+    counts: TokenCounts,
 }
 
 #[derive(Default)]
@@ -80,7 +82,7 @@ impl Codex {
                 });
             }
             b"error" => signs.push(Sign::error(&event.message.decode_head(MAX_ERROR))),
-            b"turn.completed" => self.turn_completed(event.tokens, signs),
+            b"turn.completed" => self.turn_completed(event.tokens, event.counts, signs),
             b"turn.failed" => self.turn_failed(event.message, signs),
             b"thread.started" if !event.thread.0.is_empty() => {
                 signs.push(Sign::SessionId { id: event.thread.decode_head(MAX_NAME) });
@@ -137,9 +139,10 @@ impl Codex {
     }
 
     /// Handles the end of a turn. The token count is a total of the thread, including resumed sessions.
-    fn turn_completed(&mut self, tokens: Option<u64>, signs: &mut Vec<Sign>) {
+    fn turn_completed(&mut self, tokens: Option<u64>, counts: TokenCounts, signs: &mut Vec<Sign>) {
         self.collab.end_all(signs);
         if tokens.is_some() {
+            signs.push(Sign::Counts(vec![ModelCounts { model: None, counts }]));
             signs.push(Sign::Usage { tokens, cost_usd: None });
         }
         let text = unescape(self.last_message.bytes());
@@ -168,8 +171,17 @@ fn field<'a>(event: &mut Event<'a>, key: &'a [u8], json: &mut Json<'a>) {
         b"item" => json.fields(|key, json| item_field(&mut event.item, key, json)),
         // Cached input is part of the input, and reasoning is part of the output.
         b"usage" => json.fields(|key, json| {
-            if let b"input_tokens" | b"output_tokens" = key {
-                event.tokens = Some(event.tokens.unwrap_or(0).saturating_add(json.whole().unwrap_or(0)));
+            let counts = &mut event.counts;
+            let (count, adds) = match key {
+                b"input_tokens" => (&mut counts.input, true),
+                b"output_tokens" => (&mut counts.output, true),
+                b"cached_input_tokens" => (&mut counts.cached_input, false),
+                b"reasoning_output_tokens" => (&mut counts.reasoning, false),
+                _ => return,
+            };
+            *count = json.whole().unwrap_or(0);
+            if adds {
+                event.tokens = Some(event.tokens.unwrap_or(0).saturating_add(*count));
             }
         }),
         _ => {}

@@ -10,6 +10,7 @@ use crate::lines::Line;
 use crate::reader::{MAX_ERROR, MAX_NAME, identified};
 use crate::tail_buffer::TailBuffer;
 use crate::tools::{Args, delegates, ended, started};
+use dogwatch_core::record::prices::{ModelCounts, TokenCounts};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
@@ -45,6 +46,7 @@ struct Event<'a> {
     args: Args<'a>,
     output: &'a [u8],
     tokens: Option<u64>,
+    by_model: Vec<ModelCounts>,
 }
 
 impl Gemini {
@@ -113,6 +115,9 @@ impl Gemini {
 
     fn result(&mut self, event: &Event<'_>, signs: &mut Vec<Sign>) {
         if event.tokens.is_some() {
+            if !event.by_model.is_empty() {
+                signs.push(Sign::Counts(event.by_model.clone()));
+            }
             signs.push(Sign::Usage { tokens: event.tokens, cost_usd: None });
         }
         let result = match event.status.0 {
@@ -148,13 +153,34 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
                 }
             });
         }
-        b"stats" => json.fields(|key, json| {
-            if key == b"total_tokens" {
-                event.tokens = json.whole();
-            }
+        b"stats" => json.fields(|key, json| match key {
+            b"total_tokens" => event.tokens = json.whole(),
+            b"models" => json.fields(|name, json| {
+                let model = Some(Raw(name).decode_head(MAX_NAME));
+                event.by_model.push(ModelCounts { model, counts: counts(json) });
+            }),
+            _ => {}
         }),
         _ => {}
     }
+}
+
+/// Reads the tokens of one model. What is neither input nor output is thinking, which is billed as output.
+fn counts(json: &mut Json<'_>) -> TokenCounts {
+    let (mut total, mut answer, mut counts) = (0, 0, TokenCounts::default());
+    json.fields(|key, json| {
+        let count = match key {
+            b"total_tokens" => &mut total,
+            b"input_tokens" => &mut counts.input,
+            b"cached" => &mut counts.cached_input,
+            b"output_tokens" => &mut answer,
+            _ => return,
+        };
+        *count = json.whole().unwrap_or(0);
+    });
+    counts.output = u64::saturating_sub(total, counts.input).max(answer);
+    counts.reasoning = counts.output - answer;
+    counts
 }
 
 fn failure(message: Raw<'_>) -> AgentResult {

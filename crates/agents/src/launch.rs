@@ -105,6 +105,16 @@ pub fn resuming(argv: &[String], session: &str) -> Option<Vec<String>> {
     Some(resumed)
 }
 
+/// Returns the model that a command line names: `-m NAME`, `--model NAME` or `--model=NAME`.
+pub fn model(argv: &[String]) -> Option<String> {
+    let options = options_of(argv);
+    let named = |(at, word): (usize, &String)| match word.as_str() {
+        "-m" | "--model" => options.get(at + 1).cloned(),
+        word => word.strip_prefix("--model=").map(str::to_owned),
+    };
+    options.iter().enumerate().find_map(named)
+}
+
 /// Returns the reader for the output of these words, considering the flags that `launch` adds.
 pub fn detect(words: &[String]) -> ReaderName {
     structured(words, agent_of(words)).1

@@ -30,7 +30,7 @@ pub mod tools;
 pub mod transcript;
 
 pub use inject::{Injection, McpBridge, inject};
-pub use launch::{EnvChange, Launch, detect, launch, resuming};
+pub use launch::{EnvChange, Launch, detect, launch, model, resuming};
 pub use lines::{Line, MAX_LINE, Splitter};
 pub use listener::{Listener, MAX_LAST_LINE};
 pub use marker::{Marker, last_marker};

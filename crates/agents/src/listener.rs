@@ -6,6 +6,7 @@ use crate::lines::{Line, Splitter};
 use crate::marker::last_marker;
 use crate::reader::{Reader, is_blank};
 use dogwatch_core::record::event::Usage;
+use dogwatch_core::record::prices::PriceTable;
 use dogwatch_core::run;
 use dogwatch_core::run::job::{Exit, Job, JobReport, Marker};
 use dogwatch_core::settings::ReaderName;
@@ -15,6 +16,7 @@ use dogwatch_core::watch::feed::{Feed, Heard, Input, Stream};
 use dogwatch_core::watch::sign::{ResetsAt, Sign, Totals};
 use std::borrow::{Borrow, BorrowMut};
 use std::mem::take;
+use std::sync::Arc;
 
 /// The most bytes kept of the last line of stderr.
 pub const MAX_LAST_LINE: usize = 500;
@@ -53,6 +55,12 @@ impl Listener {
     /// Declares that the agent resumes an earlier session that was already charged with this usage.
     pub fn going_on(&mut self, charged: Usage) {
         self.reader.going_on(charged);
+    }
+
+    /// Sets the prices for an agent that reports only tokens, and the model that its command line names.
+    pub fn price_by(&mut self, prices: Arc<PriceTable>, model: Option<String>) {
+        self.feed.prices = prices;
+        self.feed.totals.model = model;
     }
 
     /// Returns the feed, for inputs that are not output.
@@ -147,8 +155,18 @@ impl Listener {
         };
         let resets_at = totals.limit.as_ref().and_then(|limit| resolve(limit.resets_at.as_ref()?));
         let marker = self.marker(prompt);
+        let computed_cost = totals.computed_cost(&self.feed.prices);
         let [stdout_bytes, stderr_bytes] = self.bytes;
-        JobReport { totals, marker, resets_at, stdout_bytes, stderr_bytes, last_line, ..JobReport::default() }
+        JobReport {
+            totals,
+            marker,
+            resets_at,
+            stdout_bytes,
+            stderr_bytes,
+            last_line,
+            computed_cost,
+            ..JobReport::default()
+        }
     }
 
     /// Takes incomplete last lines at the end of the output.

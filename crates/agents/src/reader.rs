@@ -162,8 +162,15 @@ impl Reader {
 
 /// Subtracts the usage charged before. A total below that amount means that the agent started counting again.
 fn subtract_charged(sign: &mut Sign, charged: Usage) {
+    if let (Sign::Counts(by_model), Some(before)) = (&mut *sign, charged.counts)
+        && let [all] = by_model.as_mut_slice()
+        && all.counts.input >= before.input
+        && all.counts.output >= before.output
+    {
+        all.counts = all.counts.minus(before);
+    }
     if let Sign::Usage { tokens, cost_usd } = sign {
-        let net = without_charged(Usage { tokens: *tokens, cost_usd: *cost_usd }, charged);
+        let net = without_charged(Usage { tokens: *tokens, cost_usd: *cost_usd, ..Usage::default() }, charged);
         (*tokens, *cost_usd) = (net.tokens, net.cost_usd);
     }
 }
@@ -174,6 +181,7 @@ pub(crate) fn without_charged(total: Usage, charged: Usage) -> Usage {
     Usage {
         tokens: total.tokens.map(|sum| sum.checked_sub(before).unwrap_or(sum)),
         cost_usd: total.cost_usd.map(|sum| if sum < paid { sum } else { sum - paid }),
+        ..total
     }
 }
 
@@ -199,7 +207,7 @@ mod tests {
         let mut signs = Vec::new();
         reader.read(line.as_bytes(), &mut signs);
         signs.into_iter().find_map(|sign| match sign {
-            Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd }),
+            Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd, ..Usage::default() }),
             Sign::SessionId { .. }
             | Sign::Agent { .. }
             | Sign::Message
@@ -215,6 +223,7 @@ mod tests {
             | Sign::AuthFailed { .. }
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
@@ -226,10 +235,10 @@ mod tests {
 
     #[test]
     fn the_earlier_usage_of_a_resumed_session_is_charged_once() {
-        let before = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
+        let before = Usage { tokens: Some(1_050), cost_usd: Some(0.25), ..Usage::default() };
         let line = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","total_cost_usd":0.75,"usage":{"input_tokens":2000,"output_tokens":100},"modelUsage":{"m":{"inputTokens":3000,"outputTokens":150}}}"#;
         let claude = used(ReaderName::Claude, before, line);
-        assert_eq!(claude, Some(Usage { tokens: Some(2_100), cost_usd: Some(0.5) }));
+        assert_eq!(claude, Some(Usage { tokens: Some(2_100), cost_usd: Some(0.5), ..Usage::default() }));
         let codex = r#"{"type":"turn.completed","usage":{"input_tokens":3000,"output_tokens":150}}"#;
         let tokens = |name, line| used(name, before, line).and_then(|usage| usage.tokens);
         assert_eq!(tokens(ReaderName::Codex, codex), Some(2_100));

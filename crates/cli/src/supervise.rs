@@ -6,6 +6,7 @@ use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
 use dogwatch_core::Run;
 use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::prices::PriceTable;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
@@ -94,6 +95,7 @@ pub struct Ready {
     /// Whether the head of the journal is kept in the registry.
     pub keeps_head: bool,
     pub leash: Option<Leash>,
+    pub prices: Arc<PriceTable>,
 }
 
 /// Keeps the head of a run's journal in the registry, and the hash of its unredacted plan. A failure is only reported.
@@ -151,6 +153,7 @@ pub fn supervise(held: Held, mut ready: Ready) -> Result<u8, CliError> {
         lock: held.lock,
         nonce: held.nonce,
         leash: ready.leash,
+        prices: ready.prices,
     };
     let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
     let handle = Arc::new(DriverHandle::new(driver.inbox(), changed, nonce));

@@ -30,6 +30,7 @@ mod mcp;
 mod nearest;
 mod parsed;
 pub mod placeholders;
+pub mod prices;
 mod toml;
 pub mod words;
 mod yaml;

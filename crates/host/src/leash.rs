@@ -114,7 +114,8 @@ impl Leash {
                         // One report is enough: the time that counts does not change.
                         None if std::mem::replace(&mut reported, true) => continue,
                         None => {
-                            let detail = format!("`{line}` is not a time for the leash; the last time counts");
+                            let detail =
+                                format!("`{line}` is not a time for the leash; the last time counts");
                             Input::TroubleMet { kind: "leash", detail }
                         }
                     },
@@ -185,7 +186,10 @@ impl KeeperLeash {
 
     /// Returns the order for a keeper that has no leash yet.
     pub fn first_order(&self) -> io::Result<Order> {
-        Ok(Order::Leash { until: since_boot(self.until), watch: Some(self.pipe.as_fd().try_clone_to_owned()?) })
+        Ok(Order::Leash {
+            until: since_boot(self.until),
+            watch: Some(self.pipe.as_fd().try_clone_to_owned()?),
+        })
     }
 
     /// Returns the order for a keeper that has one.

@@ -139,6 +139,7 @@ fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&E
         loop_text,
         nonce,
         leash: None,
+        prices: Default::default(),
     };
     let mut reporter = Listener(heard);
     let driver = Driver::new(setup, &mut reporter).expect("a driver");

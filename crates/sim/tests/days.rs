@@ -25,7 +25,7 @@ fn limited(tokens: u64) -> Plan {
 
 fn uses(iteration: u64, tokens: u64) -> Input {
     let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
-    Input::Used { job, usage: Usage { tokens: Some(tokens), cost_usd: None } }
+    Input::Used { job, usage: Usage { tokens: Some(tokens), ..Usage::default() } }
 }
 
 fn secs(s: u64) -> Dur {

@@ -33,7 +33,11 @@ fn a_run_whose_leash_expires_is_killed_and_can_be_resumed() {
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code), (Outcome::Interrupted, 6));
     assert_eq!(end.reason, "the leash expired: no later time arrived; continue with `dogwatch resume`");
-    assert_eq!((world.elapsed(), ended_by(&world)), (90_000, Some(EndedBy::Leash)), "at once, without a grace");
+    assert_eq!(
+        (world.elapsed(), ended_by(&world)),
+        (90_000, Some(EndedBy::Leash)),
+        "at once, without a grace"
+    );
     let story = world.story();
     assert!(story.contains(&"iteration_interrupted leash".to_owned()), "{story:?}");
     assert_eq!(world.crash(0, MINUTE, false), Ok(true));
@@ -58,7 +62,8 @@ fn a_leash_may_be_shortened_and_a_renewed_one_changes_nothing() {
         .at(Dur::from_secs(10), until(20));
     shorter.end();
     assert_eq!(shorter.elapsed(), 20_000);
-    let mut renewed = World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::works(MINUTE)).at(Dur::ZERO, until(100));
+    let mut renewed =
+        World::new(plan(|s| s.max_iterations = Some(3)), |_| Act::works(MINUTE)).at(Dur::ZERO, until(100));
     for s in [60, 120, 170] {
         renewed = renewed.at(Dur::from_secs(s), until(s + 100));
     }

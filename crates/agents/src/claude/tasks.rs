@@ -144,6 +144,7 @@ impl Tasks {
                 | Sign::NeedsHuman { .. }
                 | Sign::BackgroundWork { .. }
                 | Sign::Usage { .. }
+                | Sign::Counts(_)
                 | Sign::Windows { .. }
                 | Sign::Result(_)
                 | Sign::Repeated

@@ -2,8 +2,9 @@
 //! subagent's file names the session that it belongs to.
 
 use super::{Entry, Reading};
-use crate::json::Json;
+use crate::json::{Json, Raw};
 use crate::lines::Line;
+use crate::reader::identified;
 use dogwatch_core::record::windows::{Percent, Window, WindowName};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
@@ -123,10 +124,15 @@ impl Slot {
     }
 }
 
-/// Reads a line of the session's own file. It reports the windows of the subscription, which the output does not.
+/// Reads a line of the session's own file. It reports the model and the windows of the subscription, which the output
+/// does not.
 pub fn said(line: Line<'_>, signs: &mut Vec<Sign>) {
     // Most lines are long and say nothing here.
-    if memchr::memmem::find(line.bytes, b"\"token_count\"").is_none() {
+    let mentions = |word: &[u8]| memchr::memmem::find(line.bytes, word).is_some();
+    if mentions(b"\"turn_context\"") {
+        return uses_model(line, signs);
+    }
+    if !mentions(b"\"token_count\"") {
         return;
     }
     let (mut kind, mut payload, mut limit) = (Vec::new(), Vec::new(), Vec::new());
@@ -155,6 +161,24 @@ pub fn said(line: Line<'_>, signs: &mut Vec<Sign>) {
     if !windows.is_empty() {
         signs.retain(|sign| !matches!(sign, Sign::Windows { .. }));
         signs.push(Sign::Windows { seen_at: at, windows });
+    }
+}
+
+/// Reads the model of a turn.
+fn uses_model(line: Line<'_>, signs: &mut Vec<Sign>) {
+    let (mut is_context, mut model) = (false, Raw::default());
+    Json::object(line.bytes, |key, json| match key {
+        b"type" => is_context = json.text().is_some_and(|kind| kind.0 == b"turn_context"),
+        b"payload" => json.fields(|key, json| {
+            if key == b"model" {
+                model = json.text().unwrap_or_default();
+            }
+        }),
+        _ => {}
+    });
+    if let Some(agent) = identified(Raw::default(), model).filter(|_| is_context) {
+        signs.retain(|sign| !matches!(sign, Sign::Agent { .. }));
+        signs.push(agent);
     }
 }
 

@@ -191,6 +191,7 @@ impl Claude {
                 | Sign::NeedsHuman { .. }
                 | Sign::BackgroundWork { .. }
                 | Sign::Usage { .. }
+                | Sign::Counts(_)
                 | Sign::Windows { .. }
                 | Sign::Result(_)
                 | Sign::Repeated

@@ -36,6 +36,7 @@ fn words(format: Format, records: &[Value]) -> Vec<String> {
         | Sign::NeedsHuman { .. }
         | Sign::BackgroundWork { .. }
         | Sign::Usage { .. }
+        | Sign::Counts(_)
         | Sign::Windows { .. }
         | Sign::Result(_)
         | Sign::Repeated
@@ -359,6 +360,7 @@ fn codex_results_are_compared_without_their_times() {
         | Sign::NeedsHuman { .. }
         | Sign::BackgroundWork { .. }
         | Sign::Usage { .. }
+        | Sign::Counts(_)
         | Sign::Windows { .. }
         | Sign::Result(_)
         | Sign::Repeated

@@ -1,19 +1,21 @@
 use crate::color;
 use crate::error::CliError;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
-use crate::screen::{fit, paint, width};
+use crate::screen::{ScreenLine, fit, paint, width};
 use dogwatch_host::store::registry::MAX_LISTED;
+use groups::{By, Grouped};
 use past::{Past, Project, Unreadable};
 use std::io::IsTerminal;
 use std::path::PathBuf;
 
+mod groups;
 mod past;
 mod table;
 
 /// List the runs of this project with outcome and cost
 ///
 /// Shows outcome, start time, duration, iterations, flakes, tokens and cost of each run, newest first, and the
-/// totals. Tokens and cost are `unknown` where the agent did not report them.
+/// totals. Tokens and cost are `unknown` where the agent did not report them. With --by, adds up the sessions of all runs.
 #[derive(clap::Args)]
 pub struct Args {
     /// List the runs of all your projects on this machine, with totals per project
@@ -23,6 +25,9 @@ pub struct Args {
     #[arg(long, short = 'n', value_name = "N", default_value_t = SHOWN,
           value_parser = clap::value_parser!(u64).range(1..=MAX_LISTED as u64))]
     limit: u64,
+    /// Add up all sessions by day, agent, model or loop instead of listing runs
+    #[arg(long, value_name = "WHAT", conflicts_with = "limit")]
+    by: Option<By>,
     /// Print the history as JSON (docs/guide/watching-runs.md)
     #[arg(long)]
     json: bool,
@@ -40,14 +45,21 @@ const OFF_TERMINAL: usize = 250;
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
+    if let Some(by) = args.by {
+        let grouped = Grouped::read(&runs[..runs.len().min(MAX_LISTED)], by);
+        return if args.json { super::print_json(&grouped) } else { print_lines(&grouped.lines()) };
+    }
     let limit = usize::try_from(args.limit).unwrap_or(MAX_LISTED);
     let history = History::read(&runs, limit);
     if args.json {
         return super::print_json(&history);
     }
+    print_lines(&table::lines(&history, args.all))
+}
+
+fn print_lines(lines: &[ScreenLine]) -> Result<u8, CliError> {
     let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
     let color = color::on_stdout();
-    let lines = table::lines(&history, args.all);
     let text = lines.iter().map(|line| paint(color, line.tone, &fit(&line.text, columns)) + "\n");
     super::print(text.collect::<String>().as_bytes())
 }

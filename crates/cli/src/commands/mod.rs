@@ -19,6 +19,7 @@ mod merge;
 mod notify;
 mod pause;
 mod plugin;
+pub mod prices;
 mod ps;
 mod replay;
 mod report;
@@ -58,6 +59,7 @@ pub enum Command {
     Logs(logs::Args),
     Events(events::Args),
     History(history::Args),
+    Prices(prices::Args),
     Report(report::Args),
     Diff(diff::Args),
     Undo(undo::Args),
@@ -97,6 +99,7 @@ impl Command {
             Command::Logs(args) => logs::run(&args),
             Command::Events(args) => events::run(&args),
             Command::History(args) => history::run(&args),
+            Command::Prices(args) => prices::run(&args),
             Command::Diff(args) => diff::run(&args),
             Command::Gc(args) => gc::run(&args),
             Command::Undo(args) => undo::run(&args),

@@ -1,3 +1,4 @@
+use super::prices;
 use crate::error::CliError;
 use crate::leash::LeashFlag;
 use crate::loading::LoopFile;
@@ -169,6 +170,7 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         CliError::usage(format!("cannot enter the directory {} of the run: {e}", work_dir.display()))
     })?;
     let file = LoopFile::find(loop_file)?;
+    let prices = prices::load()?;
     // Take the lock before reading the record. Without it another process may still append to the record.
     let state_dir = StateDir::at(found.state_dir());
     let held = hold(Place { work_dir, loop_file, state_dir: &state_dir }, &found.id)?;
@@ -221,6 +223,7 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         keeps_head,
         show: how.show,
         leash: how.leash,
+        prices,
     };
     supervise(held, ready)
 }

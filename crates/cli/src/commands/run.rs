@@ -1,4 +1,5 @@
 use crate::detached;
+use super::prices;
 use crate::error::{CliError, print_diagnostics};
 use crate::leash::LeashFlag;
 use crate::loading::{LoopFile, Planned, SettingFlags};
@@ -88,6 +89,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let sandbox = sandboxing::examine(&loaded.plan)?;
     fits_the_record(&loaded)?;
     let log_dir = args.log_dir.map(LogDir::make).transpose()?;
+    let prices = prices::load()?;
     let leash = args.leash.open()?;
 
     let run_id = RunId::new(clock::now().wall, random()?);
@@ -136,6 +138,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         log_dir,
         keeps_head,
         leash,
+        prices,
     };
     supervise(held, ready)
 }

@@ -15,6 +15,7 @@ const SOURCES: [&str; 15] = [
     "record/event/kinds.rs",
     "record/day.rs",
     "record/notification.rs",
+    "record/prices.rs",
     "record/windows.rs",
     "run/caller.rs",
     "run/recovery.rs",

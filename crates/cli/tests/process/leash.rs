@@ -24,7 +24,6 @@ fn lasting() -> Project {
     Project::acting("ready there; sleep 10m")
 }
 
-// promise: 2
 #[test]
 fn the_agent_ends_when_the_pipe_is_closed_and_the_run_can_be_resumed() {
     let project = lasting();
@@ -49,7 +48,6 @@ fn the_agent_ends_when_the_pipe_is_closed_and_the_run_can_be_resumed() {
     project.assert_no_process_left();
 }
 
-// promise: 2
 #[test]
 fn the_agent_ends_with_the_pipe_while_dogwatch_is_stopped() {
     let project = lasting();
@@ -86,7 +84,9 @@ fn an_expired_leash_ends_the_agent_even_if_dogwatch_never_sees_it() {
 #[test]
 fn a_leash_without_a_time_starts_nothing() {
     let project = lasting();
-    for (first, wanted) in [("soon", "`soon` is not a time for the leash"), ("", "`` is not a time for the leash")] {
+    for (first, wanted) in
+        [("soon", "`soon` is not a time for the leash"), ("", "`` is not a time for the leash")]
+    {
         let (run, _leash) = leashed(&project, &["run", "loop"], first);
         let done = run.finish();
         done.assert_code(2);

@@ -40,6 +40,7 @@ mod moved;
 mod notify;
 mod output_in_tree;
 mod planted;
+mod prices;
 mod record;
 mod recovery;
 mod resume;

@@ -30,7 +30,7 @@ impl DayUse {
     /// Returns the totals without the day.
     pub fn used(&self) -> Used {
         let DayUse { tokens, cost_usd, unknown_tokens, unknown_cost, .. } = *self;
-        Used { tokens, cost_usd, unknown_tokens, unknown_cost }
+        Used { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd: 0.0 }
     }
 }
 
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_day_budget_is_used_up_at_its_limit_and_mentions_unknown_usage() {
         let budget = DayBudget { tokens: Some(100), cost_usd: Some(2.0) };
-        let used = |tokens, cost_usd| Used { tokens, cost_usd, unknown_tokens: 0, unknown_cost: 2 };
+        let used = |tokens, cost_usd| Used { tokens, cost_usd, unknown_cost: 2, ..Used::default() };
         assert_eq!(budget.spent_all(&used(99, 1.99)), None);
         let tokens = "budget.day.tokens: 100 of 100 used today by all runs";
         assert_eq!(budget.spent_all(&used(100, 0.0)).as_deref(), Some(tokens));

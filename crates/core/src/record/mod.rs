@@ -8,6 +8,7 @@ pub mod event;
 pub mod hash;
 pub mod ids;
 pub mod notification;
+pub mod prices;
 #[cfg(feature = "schema")]
 pub(crate) mod schema;
 pub mod status;

@@ -47,6 +47,9 @@ pub struct Status {
     /// The tokens and the cost of all sessions.
     #[serde(default)]
     pub spent: SpentStatus,
+    /// The date of the price table that costs were computed with. Absent if none was.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub prices: Option<String>,
     /// The subscription windows of the accounts that the run's agents use: those that were reported, and those with a
     /// limit in `budget.window`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -249,8 +252,11 @@ pub struct SpentStatus {
     pub cost_usd: f64,
     /// The number of sessions that did not report their tokens.
     pub unknown_tokens: u64,
-    /// The number of sessions that did not report their cost.
+    /// The number of sessions whose cost is not known.
     pub unknown_cost: u64,
+    /// How much of the cost dogwatch computed from list prices, in US dollars. Agents reported the rest.
+    #[serde(default)]
+    pub computed_usd: f64,
 }
 
 /// The agent's question to a person.
@@ -384,6 +390,7 @@ impl Status {
             counts: view.totals().into(),
             last_evidence: last_evidence(view),
             spent: view.spent().into(),
+            prices: view.prices.clone(),
             windows: windows::of(view, now),
             limit_until: view.limit.filter(|until| *until > now.unwrap_or(view.last).wall),
             troubles: troubles(view),
@@ -584,8 +591,15 @@ impl From<Counts> for CountsStatus {
 
 impl From<Used> for SpentStatus {
     fn from(used: Used) -> SpentStatus {
-        let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = used;
-        SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost }
+        let Used { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd } = used;
+        SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd }
+    }
+}
+
+impl From<SpentStatus> for Used {
+    fn from(spent: SpentStatus) -> Used {
+        let SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd } = spent;
+        Used { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd }
     }
 }
 

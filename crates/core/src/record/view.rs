@@ -11,6 +11,7 @@ use crate::record::event::{
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
+use crate::record::prices::{CostSource, MAX_MODELS, TokenCounts};
 use crate::record::windows::{AccountWindows, MAX_ACCOUNTS, WindowsUsed};
 use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
@@ -24,7 +25,7 @@ use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
 use crate::watch::Channel;
 use crate::watch::health::{Asking, Health, Retrying};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 mod node;
 
@@ -68,6 +69,10 @@ pub struct View {
     pub limit: Option<Wall>,
     /// The same for single accounts.
     pub account_limits: BTreeMap<String, Wall>,
+    /// The models whose sessions have a number of tokens and no cost. An unknown model is an empty text.
+    pub unpriced: BTreeSet<String>,
+    /// The date of the price table that costs were computed with last.
+    pub prices: Option<String>,
     /// The project's usage today, as last recorded.
     day: Option<DayUse>,
     /// The usage of this run's sessions that ended since then.
@@ -174,6 +179,8 @@ pub struct NodeUsage {
     /// The id of the agent's own latest session, and the usage already counted for it. Several sessions of ours may
     /// continue the same session of the agent.
     charged: (Option<String>, Used),
+    /// The tokens by kind that were counted for it.
+    charged_counts: TokenCounts,
 }
 
 /// How long a node has been running.
@@ -256,6 +263,8 @@ pub struct Used {
     pub unknown_tokens: u64,
     /// The number of sessions that did not report their cost.
     pub unknown_cost: u64,
+    /// How much of the cost was computed from list prices.
+    pub computed_usd: f64,
 }
 
 impl Used {
@@ -266,6 +275,7 @@ impl Used {
             cost_usd: self.cost_usd + other.cost_usd,
             unknown_tokens: self.unknown_tokens.saturating_add(other.unknown_tokens),
             unknown_cost: self.unknown_cost.saturating_add(other.unknown_cost),
+            computed_usd: self.computed_usd + other.computed_usd,
         }
     }
 
@@ -278,6 +288,8 @@ impl Used {
             Some(c) => self.cost_usd += c,
             None => self.unknown_cost += 1,
         }
+        self.computed_usd +=
+            s.cost_usd.filter(|_| s.cost_source == Some(CostSource::Computed)).unwrap_or(0.0);
     }
 }
 
@@ -356,6 +368,7 @@ impl View {
             cost_usd: sum.cost_usd + n.usage.ended.cost_usd + n.usage.current.cost_usd.unwrap_or(0.0),
             unknown_tokens: sum.unknown_tokens + n.usage.ended.unknown_tokens,
             unknown_cost: sum.unknown_cost + n.usage.ended.unknown_cost,
+            computed_usd: sum.computed_usd + n.usage.ended.computed_usd + n.usage.current.computed(),
         })
     }
 
@@ -460,6 +473,7 @@ impl View {
             }
             Event::SessionEnded(s) => {
                 self.since_day_use.add(s);
+                self.note_prices(s);
                 self.on(&s.node, |n| n.session_over(s));
             }
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
@@ -597,6 +611,13 @@ impl View {
         if unwatched {
             self.watched.take_out(lasted);
             self.nodes.iter_mut().for_each(|n| n.time.watched.take_out(lasted));
+        }
+    }
+
+    fn note_prices(&mut self, s: &SessionEnded) {
+        self.prices = s.prices.clone().or(self.prices.take());
+        if s.cost_usd.is_none() && s.counts.is_some() && self.unpriced.len() < MAX_MODELS {
+            self.unpriced.insert(s.model.clone().unwrap_or_default());
         }
     }
 

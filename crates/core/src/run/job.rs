@@ -2,6 +2,7 @@
 //! when it times out and how it is stopped.
 
 use crate::record::ids::{Iteration, NodeIx, NodeName};
+use crate::record::prices::ComputedCost;
 use crate::time::moment::Wall;
 use crate::watch::sign::Totals;
 use serde::{Deserialize, Serialize};
@@ -92,6 +93,8 @@ pub struct JobReport {
     pub tail: OutputTail,
     /// When the service that refused a request accepts requests again, if it gave a time.
     pub resets_at: Option<Wall>,
+    /// The cost of the session by the price table, if its agent does not report one.
+    pub computed_cost: Option<ComputedCost>,
     /// The last line of stderr or stdout, for agents that report no error themselves.
     pub last_line: String,
 }

@@ -85,12 +85,10 @@ impl Run {
     pub(super) fn end_by_stop(&self) -> Option<End> {
         let (StopRequest::After(cause) | StopRequest::Now(cause)) = &self.stop.request else { return None };
         // A sleeping run has already stopped by itself; only a signal or a lost record changes its end.
-        if let (Some(end), false) =
-            (
-                &self.asleep,
-                matches!(cause, StopCause::Signal(_) | StopCause::Leash(_) | StopCause::RecordLost(_)),
-            )
-        {
+        if let (Some(end), false) = (
+            &self.asleep,
+            matches!(cause, StopCause::Signal(_) | StopCause::Leash(_) | StopCause::RecordLost(_)),
+        ) {
             return Some(end.clone());
         }
         Some(match cause {

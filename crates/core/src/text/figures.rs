@@ -87,12 +87,17 @@ pub fn tokens(used: &Used) -> String {
     }
 }
 
-/// Formats a cost: `$0.42`, `$0.42 (2 sessions unknown)`, `cost unknown`.
+/// Formats a cost: `$0.42`, `$0.42 (2 sessions unknown)`, `$0.42 ($0.10 computed)`, `cost unknown`.
 pub fn cost(used: &Used) -> String {
+    let computed = match used.computed_usd {
+        none if none <= 0.0 => String::new(),
+        all if all >= used.cost_usd => " (computed)".to_owned(),
+        part => format!(" (${part:.2} computed)"),
+    };
     match (used.cost_usd, used.unknown_cost) {
         (usd, 0) if usd <= 0.0 => "no cost".to_owned(),
         (usd, _) if usd <= 0.0 => "cost unknown".to_owned(),
-        (usd, unknown) => format!("${usd:.2}{}", unknown_sessions(unknown)),
+        (usd, unknown) => format!("${usd:.2}{computed}{}", unknown_sessions(unknown)),
     }
 }
 
@@ -112,6 +117,8 @@ mod tests {
         let used = |cost_usd, unknown_cost| Used { cost_usd, unknown_cost, ..Used::default() };
         let shown = [used(0.0, 0), used(0.0, 2), used(0.425, 0), used(1.5, 2)].map(|u| cost(&u));
         assert_eq!(shown.join(" | "), "no cost | cost unknown | $0.42 | $1.50 (2 sessions unknown)");
+        let used = |computed_usd| Used { cost_usd: 2.0, computed_usd, ..Used::default() };
+        assert_eq!([used(0.5), used(2.0)].map(|u| cost(&u)), ["$2.00 ($0.50 computed)", "$2.00 (computed)"]);
     }
 
     #[test]

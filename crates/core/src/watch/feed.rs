@@ -5,6 +5,7 @@
 //! of what one moment passes on. All inputs of one millisecond are one moment, however they were cut into chunks.
 
 use crate::record::event::{Observation, Usage};
+use crate::record::prices::PriceTable;
 use crate::record::windows::Window;
 use crate::time::moment::{Awake, Wall};
 use crate::watch::coalesce::Coalescer;
@@ -13,6 +14,7 @@ use crate::watch::sign::{Heartbeats, Sign, Totals};
 use crate::watch::{Channel, Fact, ToolStarted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
+use std::sync::Arc;
 
 /// The most paths whose last digest is remembered. Every change of another path counts as progress.
 pub const MAX_PATHS: usize = 100_000;
@@ -152,6 +154,8 @@ pub struct Feed {
     result: bool,
     /// The calls that only counted as progress, and how many of them failed.
     thinned: (u64, u64),
+    /// The prices for agents that report only tokens.
+    pub prices: Arc<PriceTable>,
     /// The totals of the session's signs.
     pub totals: Totals,
 }
@@ -188,6 +192,7 @@ impl Feed {
             windows: false,
             result: false,
             thinned: (0, 0),
+            prices: Arc::default(),
             totals: Totals::default(),
         }
     }
@@ -285,8 +290,7 @@ impl Feed {
 
     /// Returns the usage so far if the agent has reported it since the last call.
     pub fn take_usage(&mut self) -> Option<Usage> {
-        let Totals { tokens, cost_usd, .. } = self.totals;
-        take(&mut self.used).then_some(Usage { tokens, cost_usd })
+        take(&mut self.used).then(|| self.totals.usage(&self.prices))
     }
 
     /// Returns the windows if the service has reported them since the last call, and when it did if not just now.

@@ -2,6 +2,8 @@
 //! `Sign::into_fact` returns the fact for the watchdog, and `Sign::progress` the channel on which a sign is progress. All
 //! texts kept here are bounded.
 
+use crate::record::event::Usage;
+use crate::record::prices::{ComputedCost, CostSource, MAX_MODELS, ModelCounts, PriceTable, TokenCounts};
 use crate::record::windows::Window;
 use crate::text::{clip, one_line};
 use crate::time::dur::Dur;
@@ -108,6 +110,8 @@ pub enum Sign {
         /// The cost in US dollars, if the agent reports it.
         cost_usd: Option<f64>,
     },
+    /// The tokens of the session so far, by model and kind. It precedes the `Usage` with the same figures.
+    Counts(Vec<ModelCounts>),
     /// The service reported how much of the subscription's windows is used.
     Windows {
         /// When, if it was not just now.
@@ -157,6 +161,7 @@ impl Sign {
             | Sign::AuthFailed { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Keepalive
@@ -187,6 +192,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
@@ -213,6 +219,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Repeated
             | Sign::Keepalive
@@ -274,6 +281,8 @@ pub struct Totals {
     pub tokens: Option<u64>,
     /// The cost in US dollars, if the agent reports it.
     pub cost_usd: Option<f64>,
+    /// The tokens by model and kind, if the agent reports them.
+    pub by_model: Vec<ModelCounts>,
     /// The last report about the subscription's windows, and when it was made if not just then.
     pub windows: Option<(Option<Wall>, Vec<Window>)>,
     /// The number of open background tasks.
@@ -316,6 +325,7 @@ impl Totals {
                 self.tokens = tokens.or(self.tokens);
                 self.cost_usd = cost_usd.map(in_nano_dollars).or(self.cost_usd);
             }
+            Sign::Counts(by_model) => self.by_model = by_model.iter().take(MAX_MODELS).cloned().collect(),
             Sign::Windows { seen_at, windows } => self.windows = Some((*seen_at, windows.clone())),
             Sign::Result(result) => self.ended(result.clone()),
             Sign::Unknown => self.unknown += 1,
@@ -328,6 +338,35 @@ impl Totals {
             | Sign::Repeated
             | Sign::Keepalive => {}
         }
+    }
+
+    /// Returns the usage so far. A cost that the agent does not report is computed, if the prices are known.
+    pub fn usage(&self, prices: &PriceTable) -> Usage {
+        let computed = self.computed_cost(prices).map(|cost| cost.usd);
+        let source = match (self.cost_usd, computed) {
+            (Some(_), _) => Some(CostSource::Reported),
+            (None, Some(_)) => Some(CostSource::Computed),
+            (None, None) => None,
+        };
+        Usage {
+            tokens: self.tokens,
+            cost_usd: self.cost_usd.or(computed),
+            cost_source: source,
+            counts: self.counts(),
+        }
+    }
+
+    /// Returns the cost by the price table, unless the agent reports one.
+    pub fn computed_cost(&self, prices: &PriceTable) -> Option<ComputedCost> {
+        match self.cost_usd {
+            Some(_) => None,
+            None => prices.cost(&self.by_model, self.model.as_deref()),
+        }
+    }
+
+    /// Returns the tokens by kind, of all models together.
+    pub fn counts(&self) -> Option<TokenCounts> {
+        self.by_model.iter().map(|used| used.counts).reduce(TokenCounts::plus)
     }
 
     /// Notes a result. A good result shows that an earlier refusal is over.

@@ -7,7 +7,7 @@ use crate::git::worktree;
 use crate::process::orphans;
 use crate::process::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
 use crate::store::home;
-use dogwatch_agents::{EnvChange, launch, resuming};
+use dogwatch_agents::{EnvChange, launch, model, resuming};
 use dogwatch_config::placeholders::expand_run;
 use dogwatch_config::words::words;
 use dogwatch_core::Run;
@@ -16,6 +16,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use std::path::PathBuf;
+use std::sync::Arc;
 
 /// How many snapshots of a node are kept, in addition to the first and the last.
 const KEPT_SNAPSHOTS: u64 = 200;
@@ -143,7 +144,7 @@ impl HostShell<'_> {
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let resumed = plan.resumes.and_then(|session| resuming(&launch.argv, session));
         let trail = crate::fs::subagent_log::of(reader, &self.work_dir(run, job.node));
-        let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail);
+        let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail).priced(Arc::clone(&self.prices), model(plan.agent));
         if let Some(view) = self.reporter.output() {
             let node = plan_of(run, job).name.clone();
             let work_dir = self.work_dir(run, job.node).display().to_string();

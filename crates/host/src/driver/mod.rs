@@ -39,6 +39,7 @@ use dogwatch_core::Run;
 use dogwatch_core::drive;
 use dogwatch_core::record::event::{Recorded, Usage, WaitEndedBy};
 use dogwatch_core::record::ids::{NodeIx, NodeName, RunId};
+use dogwatch_core::record::prices::PriceTable;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
@@ -127,6 +128,8 @@ pub struct Setup {
     pub nonce: String,
     /// The leash of the run, if it has one.
     pub leash: Option<Leash>,
+    /// The prices for agents that report only tokens.
+    pub prices: Arc<PriceTable>,
 }
 
 /// Drives one run on this machine. See the module documentation.
@@ -156,6 +159,7 @@ struct HostShell<'f> {
     zone: Zone,
     /// The end of the leash, for keepers.
     leash: Option<KeeperLeash>,
+    prices: Arc<PriceTable>,
 }
 
 /// Paths and identifiers that stay the same for the whole run.
@@ -247,6 +251,7 @@ impl<'f> Driver<'f> {
             sampler: Sampler::default(),
             zone: Zone::of(setup.run.plan()),
             leash: setup.leash.as_ref().map(Leash::for_keepers).transpose()?,
+            prices: setup.prices,
         };
         Ok(Driver { run: setup.run, journal: setup.journal, shell, leash: setup.leash })
     }

@@ -24,6 +24,7 @@ use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
+use dogwatch_core::record::prices::CostSource;
 use dogwatch_core::run::job::{Exit, Leftovers};
 use dogwatch_core::run::keeper_deadline::KeeperCheck;
 use dogwatch_core::run::life::{Life, SWEEP_GRACE, TreeOrder};
@@ -605,6 +606,9 @@ impl Exec {
             tools: totals.tools,
             tokens: totals.tokens,
             cost_usd: totals.cost_usd,
+            cost_source: totals.cost_usd.map(|_| CostSource::Reported),
+            prices: None,
+            counts: totals.counts(),
             is_error: totals.result.as_ref().map(|result| result.is_error),
             said: String::new(),
             stdout_bytes: bytes[0],

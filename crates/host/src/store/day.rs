@@ -71,7 +71,7 @@ impl DayBook {
                 sum = book.open.values().map(open_usage).fold(sum, Used::plus);
             }
         }
-        let Used { tokens, cost_usd, unknown_tokens, unknown_cost } = sum;
+        let Used { tokens, cost_usd, unknown_tokens, unknown_cost, .. } = sum;
         Ok(DayUse { since: day.0, until: day.1, tokens, cost_usd, unknown_tokens, unknown_cost })
     }
 
@@ -132,6 +132,7 @@ fn ended_usage(usage: &Usage) -> Used {
     Used {
         unknown_tokens: u64::from(usage.tokens.is_none()),
         unknown_cost: u64::from(usage.cost_usd.is_none()),
+        computed_usd: usage.computed(),
         ..open_usage(usage)
     }
 }

@@ -5,6 +5,7 @@ pub mod home;
 pub mod journal;
 pub mod learned;
 pub mod lock;
+pub mod prices;
 pub mod registry;
 pub mod retire;
 pub mod safe_file;

@@ -47,8 +47,10 @@ pub struct Sums {
     pub tokens_unknown_sessions: u64,
     /// The cost that sessions reported; null if no session did.
     pub cost_usd: Option<f64>,
-    /// The number of sessions that did not report a cost.
+    /// The number of sessions whose cost is not known.
     pub cost_unknown_sessions: u64,
+    /// How much of the cost was computed from list prices.
+    pub cost_computed_usd: f64,
 }
 
 impl Sums {
@@ -59,6 +61,7 @@ impl Sums {
             cost_usd: self.cost_usd.unwrap_or(0.0),
             unknown_tokens: self.tokens_unknown_sessions,
             unknown_cost: self.cost_unknown_sessions,
+            computed_usd: self.cost_computed_usd,
         }
     }
 
@@ -75,6 +78,7 @@ impl Sums {
         self.tokens_unknown_sessions += other.tokens_unknown_sessions;
         self.cost_usd = sum(self.cost_usd, other.cost_usd, |a, b| a + b);
         self.cost_unknown_sessions += other.cost_unknown_sessions;
+        self.cost_computed_usd += other.cost_computed_usd;
     }
 }
 
@@ -112,6 +116,7 @@ impl Past {
                 tokens_unknown_sessions: spent.unknown_tokens,
                 cost_usd: (spent.cost_usd > 0.0 || spent.unknown_cost == 0).then_some(spent.cost_usd),
                 cost_unknown_sessions: spent.unknown_cost,
+                cost_computed_usd: spent.computed_usd,
             },
         }
     }

@@ -3,7 +3,7 @@
 use crate::local;
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, WaitWhy};
-use dogwatch_core::record::status::{CountsStatus, DoingStatus, NodeStatus, SpentStatus, State, Status};
+use dogwatch_core::record::status::{CountsStatus, DoingStatus, NodeStatus, State, Status};
 use dogwatch_core::record::view::{Counts, Used};
 
 /// The most nodes to list; the others are only counted.
@@ -28,7 +28,7 @@ pub fn text(status: &Status) -> String {
     lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
     lines.push(format!("  {}", words::iterations(&totals(status.counts))));
-    lines.extend(spent(&status.spent));
+    lines.extend(spent(status));
     lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
     lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
     lines.extend(status.pending_messages.first().map(|first| match status.pending_messages.len() {
@@ -140,15 +140,11 @@ fn totals(counts: CountsStatus) -> Counts {
 }
 
 /// Formats tokens and cost, if any session reported them.
-fn spent(spent: &SpentStatus) -> Option<String> {
-    let used = Used {
-        tokens: spent.tokens,
-        cost_usd: spent.cost_usd,
-        unknown_tokens: spent.unknown_tokens,
-        unknown_cost: spent.unknown_cost,
-    };
-    (spent.tokens > 0 || spent.cost_usd > 0.0)
-        .then(|| format!("  spent: {}, {}", words::tokens(&used), words::cost(&used)))
+fn spent(status: &Status) -> Option<String> {
+    let used = Used::from(status.spent);
+    let prices = status.prices.as_ref().map(|date| format!("; list prices of {date}")).unwrap_or_default();
+    (used.tokens > 0 || used.cost_usd > 0.0)
+        .then(|| format!("  spent: {}, {}{prices}", words::tokens(&used), words::cost(&used)))
 }
 
 /// Formats a status as one line: run id, path and state.

@@ -246,13 +246,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let trouble = status.troubles.last.as_ref().map_or_else(String::new, |t| {
         format!("; {}, latest: {}", words::count(status.troubles.count, "problem"), t.detail)
     });
-    let spent = &status.spent;
-    let used = Used {
-        tokens: spent.tokens,
-        cost_usd: spent.cost_usd,
-        unknown_tokens: spent.unknown_tokens,
-        unknown_cost: spent.unknown_cost,
-    };
+    let used = Used::from(status.spent);
     let lines = [
         format!("run {}  {path}", row.run),
         format!("{}: {}", state(&status, look).0, why(&status)),

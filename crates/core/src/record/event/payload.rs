@@ -2,6 +2,7 @@
 
 use super::{EndedBy, Outcome, ReportKind, is_false, is_first, is_zero};
 use crate::record::ids::{Iteration, NodeName, RunId};
+use crate::record::prices::{CostSource, TokenCounts};
 use crate::run::recovery::{Action, Class};
 use crate::settings::Plan;
 use crate::time::dur::Dur;
@@ -145,9 +146,18 @@ pub struct SessionEnded {
     /// The number of tokens used. Absent if the agent does not report it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tokens: Option<u64>,
-    /// The cost in US dollars. Absent if the agent does not report it: unknown is not zero.
+    /// The cost in US dollars. Absent if it is unknown, which is not zero.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_usd: Option<f64>,
+    /// Where the cost comes from. Absent without a cost, and in records of earlier versions, where agents reported it.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_source: Option<CostSource>,
+    /// The date of the price table, if the cost was computed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub prices: Option<String>,
+    /// The tokens by kind. Absent if the agent does not report them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counts: Option<TokenCounts>,
     /// Whether the agent's own result reports an error. Absent if the agent gave no result.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub is_error: Option<bool>,
@@ -336,15 +346,28 @@ pub struct InputDigest {
     pub tree: String,
 }
 
-/// The tokens and the cost of a session. A value that the agent does not report is unknown, not zero.
+/// The tokens and the cost of a session. A value that is not known is absent, not zero.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Usage {
     /// The number of tokens. Absent if the agent does not report it.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub tokens: Option<u64>,
-    /// The cost in US dollars. Absent if the agent does not report it.
+    /// The cost in US dollars. Absent if it is unknown.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cost_usd: Option<f64>,
+    /// Where the cost comes from. Absent without a cost.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cost_source: Option<CostSource>,
+    /// The tokens by kind. Absent if the agent does not report them.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub counts: Option<TokenCounts>,
+}
+
+impl Usage {
+    /// Returns the cost if it was computed, and otherwise zero.
+    pub fn computed(&self) -> f64 {
+        self.cost_usd.filter(|_| self.cost_source == Some(CostSource::Computed)).unwrap_or(0.0)
+    }
 }
 
 /// A report from the agent, or about a server behind the MCP proxy, that is not part of the agent's output.

@@ -9,6 +9,7 @@ use crate::record::event::{
     WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeName};
+use crate::record::prices::TokenCounts;
 use crate::run::attempts::{Attempts, Recoveries, Stopped};
 use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
@@ -51,6 +52,7 @@ impl NodeView {
         Used {
             tokens: self.usage.ended.tokens + self.usage.current.tokens.unwrap_or(0),
             cost_usd: self.usage.ended.cost_usd + self.usage.current.cost_usd.unwrap_or(0.0),
+            computed_usd: self.usage.ended.computed_usd + self.usage.current.computed(),
             ..self.usage.ended
         }
     }
@@ -58,9 +60,12 @@ impl NodeView {
     /// Returns the usage already counted for the agent's own session with this id.
     pub fn charged(&self, session: &str) -> Usage {
         match &self.usage.charged {
-            (Some(name), used) if name == session => {
-                Usage { tokens: Some(used.tokens), cost_usd: Some(used.cost_usd) }
-            }
+            (Some(name), used) if name == session => Usage {
+                tokens: Some(used.tokens),
+                cost_usd: Some(used.cost_usd),
+                counts: Some(self.usage.charged_counts),
+                cost_source: None,
+            },
             _ => Usage::default(),
         }
     }
@@ -192,7 +197,9 @@ impl NodeView {
         self.usage.current = Usage::default();
         if self.usage.charged.0 != s.session {
             self.usage.charged = (s.session.clone(), Used::default());
+            self.usage.charged_counts = TokenCounts::default();
         }
+        self.usage.charged_counts = self.usage.charged_counts.plus(s.counts.unwrap_or_default());
         self.usage.charged.1.add(s);
         self.session.health = Health::default();
         self.session.calls.clear();

@@ -212,7 +212,8 @@ pub fn session(s: &SessionEnded) -> String {
         parts.push(count(s.tools, "tool"));
     }
     parts.extend(s.tokens.map(|tokens| count(tokens, "token")));
-    parts.extend(s.cost_usd.map(|cost| format!("${cost:.2}")));
+    let computed = s.prices.as_ref().map(|date| format!(" (list prices of {date})")).unwrap_or_default();
+    parts.extend(s.cost_usd.map(|cost| format!("${cost:.2}{computed}")));
     parts.join(", ")
 }
 

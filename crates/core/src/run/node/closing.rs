@@ -7,6 +7,7 @@ use super::super::watching::asking_over;
 use super::{Closing, JudgedTree, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
 use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
 use crate::record::ids::{Iteration, NodeIx};
+use crate::record::prices::CostSource;
 use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Exit, Job, JobKind, JobReport, Snapshot};
 use crate::text::fingerprint::fingerprint;
@@ -64,6 +65,8 @@ impl Node {
         asking_over(cx, self.ix, HumanEndedBy::Session);
         let failed = judged.ending == Ending::Failed;
         let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| pending_end(&r.text));
+        let computed = report.computed_cost.as_ref().filter(|_| report.totals.cost_usd.is_none());
+        let unpriced = unpriced(cx, &report);
         cx.record(Event::SessionEnded(SessionEnded {
             node: cx.name(self.ix),
             iteration: self.iteration,
@@ -74,7 +77,14 @@ impl Node {
             messages: report.totals.messages,
             tools: report.totals.tools,
             tokens: report.totals.tokens,
-            cost_usd: report.totals.cost_usd,
+            cost_usd: report.totals.cost_usd.or(computed.map(|cost| cost.usd)),
+            cost_source: match (report.totals.cost_usd, computed) {
+                (Some(_), _) => Some(CostSource::Reported),
+                (None, Some(_)) => Some(CostSource::Computed),
+                (None, None) => None,
+            },
+            prices: computed.map(|cost| cost.prices.clone()),
+            counts: report.totals.counts(),
             is_error: result.map(|r| r.is_error),
             said: one_line(said, MAX_SHOWN),
             stdout_bytes: report.stdout_bytes,
@@ -86,6 +96,9 @@ impl Node {
             agent_version: report.totals.agent_version.clone(),
             model: report.totals.model.clone(),
         }));
+        if let Some(message) = unpriced {
+            cx.record(Event::Notice { kind: "price_unknown".into(), message });
+        }
         if let Some(m) = report.marker {
             let (node, iteration) = (cx.name(self.ix), self.iteration);
             cx.record(Event::MarkerSeen { node, iteration, state: m.state, attrs: m.attrs });
@@ -216,4 +229,23 @@ fn complaint(report: &JobReport) -> String {
 /// Returns the last line that is neither empty nor a comment: agents summarize at the end.
 fn pending_end(text: &str) -> &str {
     text.lines().rev().map(str::trim).find(|l| !l.is_empty() && !l.starts_with("<!--")).unwrap_or("")
+}
+
+/// Returns the notice that the cost of a session is unknown though its tokens are known. It is given once per model.
+fn unpriced(cx: &Cx, report: &JobReport) -> Option<String> {
+    let JobReport { totals, computed_cost, .. } = report;
+    if totals.by_model.is_empty() || totals.cost_usd.is_some() || computed_cost.is_some() {
+        return None;
+    }
+    let model = totals.model.clone().unwrap_or_default();
+    if cx.view.unpriced.contains(&model) {
+        return None;
+    }
+    Some(match model.is_empty() {
+        true => "the agent does not report its model, so the cost of its sessions is unknown".to_owned(),
+        false => format!(
+            "no price for the model `{}`, so the cost of its sessions is unknown; `dogwatch prices` says where to add it",
+            one_line(&model, MAX_SHOWN)
+        ),
+    })
 }

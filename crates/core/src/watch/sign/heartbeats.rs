@@ -44,6 +44,7 @@ impl Heartbeats {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated
@@ -74,6 +75,7 @@ impl Sign {
             | Sign::NeedsHuman { .. }
             | Sign::BackgroundWork { .. }
             | Sign::Usage { .. }
+            | Sign::Counts(_)
             | Sign::Windows { .. }
             | Sign::Result(_)
             | Sign::Repeated

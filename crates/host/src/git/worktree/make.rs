@@ -162,7 +162,8 @@ fn is_there(git: &Git, common: &Path, path: &Path) -> Result<bool, String> {
     }
     if fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_some()) {
         // A project that was moved has worktrees whose links still lead to the old place.
-        let repaired = path.join(".git").is_file() && git.run(&["worktree", "repair", path_text(path)?]).is_ok();
+        let repaired =
+            path.join(".git").is_file() && git.run(&["worktree", "repair", path_text(path)?]).is_ok();
         if repaired && common_dir(&own).is_ok_and(|dir| dir == *common) {
             return Ok(true);
         }

@@ -8,6 +8,7 @@ use crate::driver::{OutputView, SessionName};
 use crate::fs::subagent_log::{Following, Found};
 use dogwatch_agents::{Listener, SubagentLog};
 use dogwatch_core::record::event::Usage;
+use dogwatch_core::record::prices::PriceTable;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobReport, Leftovers};
 use dogwatch_core::settings::ReaderName;
@@ -87,6 +88,12 @@ impl SessionSink {
     /// Also follows the subagent log of the agent's CLI.
     pub fn following(mut self, log: Option<SubagentLog>) -> SessionSink {
         self.subagents = log.map_or(Subagents::Nowhere, Subagents::Unknown);
+        self
+    }
+
+    /// Sets the prices for an agent that reports only tokens, and the model that its command line names.
+    pub fn priced(self, prices: Arc<PriceTable>, model: Option<String>) -> SessionSink {
+        self.inputs.with(|listener| listener.price_by(prices, model));
         self
     }
 

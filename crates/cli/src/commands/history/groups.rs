@@ -1,0 +1,195 @@
+//! `history --by`: sessions, hours, tokens and cost by day, agent, model or loop.
+
+use crate::runs::FoundRun;
+use crate::screen::{ScreenLine, Tone, words};
+use dogwatch_core::record::event::{Event, Recorded, SessionEnded};
+use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::record::prices::CostSource;
+use dogwatch_core::record::view::Used;
+use dogwatch_core::run::gate::account;
+use dogwatch_core::settings::{Plan, ReaderName};
+use dogwatch_core::text::one_line;
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
+use dogwatch_host::clock;
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// The longest name to show, in bytes.
+const MAX_NAME: usize = 48;
+
+/// What to group the sessions by.
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum By {
+    /// The local day on which a session ended
+    Day,
+    /// The agent and its account
+    Agent,
+    /// The model, where the agent reports it
+    Model,
+    /// The loop file
+    Loop,
+}
+
+/// The sums of one group.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Group {
+    /// The day, agent, model or loop.
+    pub name: String,
+    pub sessions: u64,
+    pub hours: f64,
+    /// The tokens of the sessions that reported them; null if none did.
+    pub tokens: Option<u64>,
+    pub tokens_unknown_sessions: u64,
+    /// The cost of the sessions whose cost is known; null if there is none.
+    pub cost_usd: Option<f64>,
+    /// How much of it was computed from list prices.
+    pub cost_computed_usd: f64,
+    pub cost_unknown_sessions: u64,
+    /// The dates of the price tables that costs were computed with.
+    pub prices: Vec<String>,
+}
+
+/// The JSON output.
+#[derive(Serialize)]
+pub struct Grouped {
+    pub by: By,
+    pub groups: Vec<Group>,
+    pub total: Group,
+    /// The number of runs whose record cannot be read.
+    pub unreadable: usize,
+}
+
+impl Grouped {
+    /// Adds up the sessions of these runs. Days are listed newest first, others by cost.
+    pub fn read(runs: &[FoundRun], by: By) -> Grouped {
+        let (mut groups, mut total) =
+            (BTreeMap::new(), Group { name: "total".to_owned(), ..Group::default() });
+        let mut unreadable = 0;
+        for found in runs {
+            match found.record() {
+                Ok(loaded) => add(&loaded.events, by, &mut groups, &mut total),
+                Err(_) => unreadable += 1,
+            }
+        }
+        let mut groups: Vec<Group> = groups.into_values().collect();
+        match by {
+            By::Day => groups.reverse(),
+            By::Agent | By::Model | By::Loop => groups.sort_by(|a, b| {
+                let key = |g: &Group| (g.cost_usd.unwrap_or(0.0), g.tokens.unwrap_or(0) as f64);
+                key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal)
+            }),
+        }
+        Grouped { by, groups, total, unreadable }
+    }
+
+    /// Formats the groups as a table.
+    pub fn lines(&self) -> Vec<ScreenLine> {
+        if self.groups.is_empty() {
+            return vec![ScreenLine { tone: Tone::Plain, text: "no sessions yet".to_owned() }];
+        }
+        let head = match self.by {
+            By::Day => "day",
+            By::Agent => "agent",
+            By::Model => "model",
+            By::Loop => "loop",
+        };
+        let wide = self.groups.iter().map(|g| one_line(&g.name, MAX_NAME).len()).max().unwrap_or(0).max(5);
+        let title = format!("{head:wide$}  {:>8}  {:>8}  {:>14}  cost", "sessions", "hours", "tokens");
+        let mut lines = vec![ScreenLine { tone: Tone::Head, text: title }];
+        for group in self.groups.iter().chain([&self.total]) {
+            let name = one_line(&group.name, MAX_NAME);
+            let tokens = group.tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+            let cost = words::cost(&group.used());
+            let (sessions, hours) = (group.sessions, group.hours);
+            let text = format!("{name:wide$}  {sessions:>8}  {hours:>8.2}  {tokens:>14}  {cost}");
+            lines.push(ScreenLine { tone: Tone::Plain, text });
+        }
+        if !self.total.prices.is_empty() {
+            let text = format!(
+                "computed costs: list prices of {}; see `dogwatch prices`",
+                self.total.prices.join(", ")
+            );
+            lines.push(ScreenLine { tone: Tone::Quiet, text });
+        }
+        if self.unreadable > 0 {
+            let text = format!("{} cannot be read", words::count(self.unreadable as u64, "record"));
+            lines.push(ScreenLine { tone: Tone::Bad, text });
+        }
+        lines
+    }
+}
+
+impl Group {
+    fn used(&self) -> Used {
+        Used {
+            tokens: self.tokens.unwrap_or(0),
+            cost_usd: self.cost_usd.unwrap_or(0.0),
+            unknown_tokens: self.tokens_unknown_sessions,
+            unknown_cost: self.cost_unknown_sessions,
+            computed_usd: self.cost_computed_usd,
+        }
+    }
+
+    fn add(&mut self, s: &SessionEnded) {
+        self.sessions += 1;
+        self.hours += s.duration_s.as_secs_f64() / Dur::from_hours(1).as_secs_f64();
+        match s.tokens {
+            Some(n) => self.tokens = Some(self.tokens.unwrap_or(0).saturating_add(n)),
+            None => self.tokens_unknown_sessions += 1,
+        }
+        match s.cost_usd {
+            Some(usd) => self.cost_usd = Some(self.cost_usd.unwrap_or(0.0) + usd),
+            None => self.cost_unknown_sessions += 1,
+        }
+        if s.cost_source == Some(CostSource::Computed) {
+            self.cost_computed_usd += s.cost_usd.unwrap_or(0.0);
+        }
+        if let Some(date) = s.prices.as_ref().filter(|date| !self.prices.contains(date)) {
+            self.prices.push(date.clone());
+        }
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "it looks at a few events")]
+fn add(events: &[Recorded], by: By, groups: &mut BTreeMap<String, Group>, total: &mut Group) {
+    let (mut plan, mut path): (Option<&Plan>, &str) = (None, "?");
+    let mut agents: BTreeMap<&NodeName, u32> = BTreeMap::new();
+    for recorded in events {
+        match &recorded.event {
+            Event::RunStarted(s) => (plan, path) = (Some(&s.settings), &s.path),
+            Event::SessionStarted { node, agent, .. } => drop(agents.insert(node, *agent)),
+            Event::SessionEnded(s) => {
+                let name = match by {
+                    By::Day => day(recorded.at),
+                    By::Agent => agent_of(plan, &s.node, agents.get(&s.node).copied().unwrap_or(0)),
+                    By::Model => s.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+                    By::Loop => path.to_owned(),
+                };
+                let group = groups.entry(name.clone()).or_insert_with(|| Group { name, ..Group::default() });
+                group.add(s);
+                total.add(s);
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Returns the local day, `2026-11-15`.
+fn day(at: Wall) -> String {
+    let local = at.0 + i64::from(clock::utc_offset_s(at)) * 1_000;
+    Wall(local).to_string().get(..10).unwrap_or("?").to_owned()
+}
+
+/// Returns the name of an agent in the chain of a node.
+fn agent_of(plan: Option<&Plan>, node: &NodeName, agent: u32) -> String {
+    let node = plan.and_then(|plan| plan.nodes.iter().find(|known| known.name == *node));
+    let nth = usize::try_from(agent).unwrap_or(usize::MAX);
+    let found = node.and_then(|node| node.settings.agents().nth(nth));
+    match found {
+        Some((argv, ReaderName::Plain)) => argv.first().cloned().unwrap_or_default(),
+        Some((argv, reader)) => account(argv, reader),
+        None => "?".to_owned(),
+    }
+}
