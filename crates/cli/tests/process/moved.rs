@@ -50,7 +50,7 @@ fn a_run_is_not_moved_without_its_record_or_while_it_runs() {
     let refused = |wanted: &str| {
         let done = project.call(&["resume", &id, "--at", &at]);
         done.assert_code(2);
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let said = done.stderr.clone();
         assert!(said.contains(wanted), "{said}");
     };
     refused(&format!("run {id} is not in {at}/.dogwatch"));

@@ -96,7 +96,7 @@ fn prices_are_listed_and_a_broken_table_starts_nothing() {
     for args in [&["prices"][..], &["run", "loop", "-n", "1"]] {
         let done = project.call(args);
         done.assert_code(2);
-        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        let said = done.stderr.clone();
         assert!(
             said.contains("`input` must be US dollars per million tokens") && said.contains("prices.toml:4:"),
             "{said}"
