@@ -198,8 +198,8 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
     if head.is_some_and(|head| head.plan() != plan_hash.as_deref()) {
         return Err(adoptable(found, format!("run {}: the file with its settings was changed", found.id)));
     }
-    let mut run =
-        Run::resume(View::fold(&loaded.events), plan, resumed, how.wake).map_err(|why| refuse(found, &why))?;
+    let mut run = Run::resume(View::fold(&loaded.events), plan, resumed, how.wake)
+        .map_err(|why| refuse(found, &why))?;
     run.know_windows(WindowStore::of_user().of_plan(run.plan()));
     let hidden = secrets::of(run.plan());
     notices.extend(sandboxing::examine(run.plan())?);
