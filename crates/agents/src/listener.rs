@@ -16,7 +16,6 @@ use dogwatch_core::watch::feed::{Feed, Heard, Input, Stream};
 use dogwatch_core::watch::sign::{ResetsAt, Sign, Totals};
 use std::borrow::{Borrow, BorrowMut};
 use std::mem::take;
-use std::sync::Arc;
 
 /// The most bytes kept of the last line of stderr.
 pub const MAX_LAST_LINE: usize = 500;
@@ -58,7 +57,7 @@ impl Listener {
     }
 
     /// Sets the prices for an agent that reports only tokens, and the model that its command line names.
-    pub fn price_by(&mut self, prices: Arc<PriceTable>, model: Option<String>) {
+    pub fn price_by(&mut self, prices: PriceTable, model: Option<String>) {
         self.feed.prices = prices;
         self.feed.totals.model = model;
     }

@@ -95,7 +95,7 @@ pub struct Ready {
     /// Whether the head of the journal is kept in the registry.
     pub keeps_head: bool,
     pub leash: Option<Leash>,
-    pub prices: Arc<PriceTable>,
+    pub prices: PriceTable,
 }
 
 /// Keeps the head of a run's journal in the registry, and the hash of its unredacted plan. A failure is only reported.

@@ -3,7 +3,6 @@ use dogwatch_core::record::prices::PriceTable;
 use dogwatch_host::store::prices::{self, PricesError};
 use serde::Serialize;
 use std::fmt::Write as _;
-use std::sync::Arc;
 
 /// List the prices that costs are computed with
 ///
@@ -54,8 +53,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// Loads the prices that apply to this user.
-pub fn load() -> Result<Arc<PriceTable>, CliError> {
-    prices::load().map(Arc::new).map_err(|error| match error {
+pub fn load() -> Result<PriceTable, CliError> {
+    prices::load().map_err(|error| match error {
         PricesError::Unreadable(path, error) => {
             CliError::usage(format!("cannot read the prices in {}: {error}", path.display()))
         }

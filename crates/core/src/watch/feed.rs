@@ -14,7 +14,6 @@ use crate::watch::sign::{Heartbeats, Sign, Totals};
 use crate::watch::{Channel, Fact, ToolStarted};
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem::take;
-use std::sync::Arc;
 
 /// The most paths whose last digest is remembered. Every change of another path counts as progress.
 pub const MAX_PATHS: usize = 100_000;
@@ -155,7 +154,7 @@ pub struct Feed {
     /// The calls that only counted as progress, and how many of them failed.
     thinned: (u64, u64),
     /// The prices for agents that report only tokens.
-    pub prices: Arc<PriceTable>,
+    pub prices: PriceTable,
     /// The totals of the session's signs.
     pub totals: Totals,
 }
@@ -192,7 +191,7 @@ impl Feed {
             windows: false,
             result: false,
             thinned: (0, 0),
-            prices: Arc::default(),
+            prices: PriceTable::default(),
             totals: Totals::default(),
         }
     }

@@ -52,7 +52,6 @@ use slots::Slots;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
-use std::sync::Arc;
 use zone::Zone;
 
 /// The file in the state directory to which a run appends its reason for going to sleep.
@@ -129,7 +128,7 @@ pub struct Setup {
     /// The leash of the run, if it has one.
     pub leash: Option<Leash>,
     /// The prices for agents that report only tokens.
-    pub prices: Arc<PriceTable>,
+    pub prices: PriceTable,
 }
 
 /// Drives one run on this machine. See the module documentation.
@@ -159,7 +158,7 @@ struct HostShell<'f> {
     zone: Zone,
     /// The end of the leash, for keepers.
     leash: Option<KeeperLeash>,
-    prices: Arc<PriceTable>,
+    prices: PriceTable,
 }
 
 /// Paths and identifiers that stay the same for the whole run.

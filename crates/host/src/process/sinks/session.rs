@@ -92,8 +92,8 @@ impl SessionSink {
     }
 
     /// Sets the prices for an agent that reports only tokens, and the model that its command line names.
-    pub fn priced(self, prices: Arc<PriceTable>, model: Option<String>) -> SessionSink {
-        self.inputs.with(|listener| listener.price_by(prices, model));
+    pub fn priced(self, prices: &PriceTable, model: Option<String>) -> SessionSink {
+        self.inputs.with(|listener| listener.price_by(prices.clone(), model));
         self
     }
 
