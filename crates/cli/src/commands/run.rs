@@ -1,5 +1,5 @@
-use crate::detached;
 use super::prices;
+use crate::detached;
 use crate::error::{CliError, print_diagnostics};
 use crate::leash::LeashFlag;
 use crate::loading::{LoopFile, Planned, SettingFlags};
