@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 /// The files that declare the types of the record.
-const SOURCES: [&str; 15] = [
+const SOURCES: [&str; 16] = [
     "record/event.rs",
     "record/event/payload.rs",
     "record/event/kinds.rs",
