@@ -170,7 +170,8 @@ fn subtract_charged(sign: &mut Sign, charged: Usage) {
         all.counts = all.counts.minus(before);
     }
     if let Sign::Usage { tokens, cost_usd } = sign {
-        let net = without_charged(Usage { tokens: *tokens, cost_usd: *cost_usd, ..Usage::default() }, charged);
+        let net =
+            without_charged(Usage { tokens: *tokens, cost_usd: *cost_usd, ..Usage::default() }, charged);
         (*tokens, *cost_usd) = (net.tokens, net.cost_usd);
     }
 }

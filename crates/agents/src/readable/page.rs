@@ -70,7 +70,8 @@ impl Page {
     pub fn usage(&self, tokens: Option<u64>, cost_usd: Option<f64>) -> Vec<String> {
         let charged =
             self.resumed.as_ref().filter(|_| self.resumes).map_or(Usage::default(), |(_, used)| *used);
-        let Usage { tokens, cost_usd } = without_charged(Usage { tokens, cost_usd }, charged);
+        let Usage { tokens, cost_usd, .. } =
+            without_charged(Usage { tokens, cost_usd, ..Usage::default() }, charged);
         let tokens = tokens.map(|n| words::count(n, "token"));
         tokens.into_iter().chain(cost_usd.map(|cost| format!("${cost:.2}"))).collect()
     }

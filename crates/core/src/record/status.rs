@@ -7,15 +7,17 @@ use crate::learn::{Forecast, Now};
 use crate::record::calls::CallStatus;
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
-use crate::record::view::{Counts, Doing, NodeView, Used, View};
+use crate::record::view::{Counts, Doing, NodeView, View};
 use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 use crate::watch::Channel;
 pub use orchestrator::{OrchestratorConfig, OrchestratorStatus};
 use serde::{Deserialize, Serialize};
+pub use spent::SpentStatus;
 pub use windows::WindowStatus;
 
 mod orchestrator;
+mod spent;
 mod windows;
 
 /// The status of a run. Unknown values are null.
@@ -240,23 +242,6 @@ pub struct SeenStatus {
     pub channel: Channel,
     /// When it was seen.
     pub at: Wall,
-}
-
-/// Tokens and cost. Sessions that did not report theirs are counted, not taken as zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct SpentStatus {
-    /// The number of tokens used.
-    pub tokens: u64,
-    /// The cost in US dollars.
-    pub cost_usd: f64,
-    /// The number of sessions that did not report their tokens.
-    pub unknown_tokens: u64,
-    /// The number of sessions whose cost is not known.
-    pub unknown_cost: u64,
-    /// How much of the cost dogwatch computed from list prices, in US dollars. Agents reported the rest.
-    #[serde(default)]
-    pub computed_usd: f64,
 }
 
 /// The agent's question to a person.
@@ -586,20 +571,6 @@ impl From<Counts> for CountsStatus {
             timed_out: c.timed_out,
             interrupted: c.interrupted,
         }
-    }
-}
-
-impl From<Used> for SpentStatus {
-    fn from(used: Used) -> SpentStatus {
-        let Used { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd } = used;
-        SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd }
-    }
-}
-
-impl From<SpentStatus> for Used {
-    fn from(spent: SpentStatus) -> Used {
-        let SpentStatus { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd } = spent;
-        Used { tokens, cost_usd, unknown_tokens, unknown_cost, computed_usd }
     }
 }
 

@@ -16,7 +16,6 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{CommandPlan, NodePlan};
 use std::path::PathBuf;
-use std::sync::Arc;
 
 /// How many snapshots of a node are kept, in addition to the first and the last.
 const KEPT_SNAPSHOTS: u64 = 200;
@@ -144,7 +143,9 @@ impl HostShell<'_> {
         env.extend(launch.env.iter().filter_map(|(name, change)| env_change(name, *change)));
         let resumed = plan.resumes.and_then(|session| resuming(&launch.argv, session));
         let trail = crate::fs::subagent_log::of(reader, &self.work_dir(run, job.node));
-        let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone()).following(trail).priced(Arc::clone(&self.prices), model(plan.agent));
+        let mut sink = SessionSink::new(job, reader, &dir, RAW_CAP, self.inbox.clone())
+            .following(trail)
+            .priced(&self.prices, model(plan.agent));
         if let Some(view) = self.reporter.output() {
             let node = plan_of(run, job).name.clone();
             let work_dir = self.work_dir(run, job.node).display().to_string();

@@ -52,6 +52,7 @@ use slots::Slots;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use zone::Zone;
 
 /// The file in the state directory to which a run appends its reason for going to sleep.

@@ -1,7 +1,7 @@
 //! `history --by`: sessions, hours, tokens and cost by day, agent, model or loop.
 
 use crate::runs::FoundRun;
-use crate::screen::{ScreenLine, Tone, words};
+use crate::screen::{ShownLine, Tone, words};
 use dogwatch_core::record::event::{Event, Recorded, SessionEnded};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::record::prices::CostSource;
@@ -85,9 +85,9 @@ impl Grouped {
     }
 
     /// Formats the groups as a table.
-    pub fn lines(&self) -> Vec<ScreenLine> {
+    pub fn lines(&self) -> Vec<ShownLine> {
         if self.groups.is_empty() {
-            return vec![ScreenLine { tone: Tone::Plain, text: "no sessions yet".to_owned() }];
+            return vec![ShownLine { tone: Tone::Plain, text: "no sessions yet".to_owned() }];
         }
         let head = match self.by {
             By::Day => "day",
@@ -97,25 +97,25 @@ impl Grouped {
         };
         let wide = self.groups.iter().map(|g| one_line(&g.name, MAX_NAME).len()).max().unwrap_or(0).max(5);
         let title = format!("{head:wide$}  {:>8}  {:>8}  {:>14}  cost", "sessions", "hours", "tokens");
-        let mut lines = vec![ScreenLine { tone: Tone::Head, text: title }];
+        let mut lines = vec![ShownLine { tone: Tone::Head, text: title }];
         for group in self.groups.iter().chain([&self.total]) {
             let name = one_line(&group.name, MAX_NAME);
             let tokens = group.tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
             let cost = words::cost(&group.used());
             let (sessions, hours) = (group.sessions, group.hours);
             let text = format!("{name:wide$}  {sessions:>8}  {hours:>8.2}  {tokens:>14}  {cost}");
-            lines.push(ScreenLine { tone: Tone::Plain, text });
+            lines.push(ShownLine { tone: Tone::Plain, text });
         }
         if !self.total.prices.is_empty() {
             let text = format!(
                 "computed costs: list prices of {}; see `dogwatch prices`",
                 self.total.prices.join(", ")
             );
-            lines.push(ScreenLine { tone: Tone::Quiet, text });
+            lines.push(ShownLine { tone: Tone::Quiet, text });
         }
         if self.unreadable > 0 {
             let text = format!("{} cannot be read", words::count(self.unreadable as u64, "record"));
-            lines.push(ScreenLine { tone: Tone::Bad, text });
+            lines.push(ShownLine { tone: Tone::Bad, text });
         }
         lines
     }
