@@ -275,7 +275,7 @@ fn a_call_is_shown_whatever_its_arguments_are() {
 #[test]
 fn a_resumed_session_shows_only_its_own_usage() {
     let result = r#"{"type":"result","subtype":"success","is_error":false,"result":"ok","session_id":"s","total_cost_usd":0.75,"usage":{"input_tokens":3000,"output_tokens":150}}"#;
-    let charged = Usage { tokens: Some(1_050), cost_usd: Some(0.25) };
+    let charged = Usage { tokens: Some(1_050), cost_usd: Some(0.25), ..Usage::default() };
     for (session, done) in [("s", "= done: 2100 tokens, $0.50"), ("other", "= done: 3150 tokens, $0.75")] {
         let mut renderer =
             Renderer::for_session(ReaderName::Claude, "/w", Some((session.to_owned(), charged)));
