@@ -248,6 +248,7 @@ watchdog.errors          5            built-in
 watchdog.cycles          5            built-in
 watchdog.poll            10m          built-in
 watchdog.tool            15m          built-in (profile standard)
+watchdog.tools           none         built-in
 watchdog.start           6m           built-in (profile standard)
 watchdog.idle            8m           built-in (profile standard, structured agent)
 watchdog.evidence_ttl    auto         built-in

@@ -198,6 +198,7 @@ pub struct Settings {
     #[serde(default)]
     pub sandbox: SandboxPolicy,
     /// The watchdog limits that follow from recorded sessions, with `profile: learned`, and what they are based on.
+    #[serde(default)]
     pub learned: Vec<Estimate>,
 }
 

@@ -82,7 +82,7 @@ fn a_label_is_appended_to_the_record_of_an_ended_run_and_feeds_tune() {
     assert!(report.contains("the stop of iteration 1 was labeled wrong"), "{report}");
     let status: Value =
         serde_json::from_slice(&project.call(&["status", "--json"]).stdout).expect("a document");
-    assert_eq!(status["outcome"], one(&before, "run_ended")["outcome"], "{status}");
+    assert_eq!(status["ended"]["outcome"], one(&before, "run_ended")["outcome"], "{status}");
     let replay = project.call(&["replay", &run]);
     replay.assert_code(0);
     assert!(replay.stderr.contains("the replayed verdicts are those of the record"), "{}", replay.stderr);
@@ -113,11 +113,12 @@ fn only_a_stop_can_be_labeled_and_only_with_one_label() {
 #[test]
 fn a_torn_record_is_repaired_before_a_label_is_appended() {
     let project = stuck();
+    let run = id(&project);
     let path = project.run_dir().join("events.jsonl");
     let mut text = std::fs::read(&path).expect("reads");
     text.extend(b"{\"v\":1,\"seq\":99,");
     std::fs::write(&path, text).expect("writes");
-    project.call(&["verdict", &id(&project), "1", "--wrong"]).assert_code(0);
+    project.call(&["verdict", &run, "1", "--wrong"]).assert_code(0);
     assert_eq!(one(&journal(&project.run_dir()), "verdict_labeled")["label"], "wrong");
     assert!(!project.call(&["report"]).text().contains("was changed"));
 }
