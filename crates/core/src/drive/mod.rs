@@ -175,7 +175,7 @@ impl<S: Shell> Driver<S> {
         if let Some(detail) = self.record.lost(&mut self.queue.todo) {
             let error = format!("the record is lost: {detail}");
             self.queue.todo.push_back(Input::JobRefused { job, error });
-        } else if (durable && !self.record.is_broken()) || self.settle() {
+        } else if !self.record.is_broken() && (durable || self.settle()) {
             self.start(job);
         } else {
             self.record.withhold(job);

@@ -14,7 +14,10 @@ pub const MAX_BLIND: u32 = 12;
 pub(super) struct Record<F> {
     journal: Journal<F>,
     unshown: Vec<Recorded>,
+    /// Part of the record could not be written: the journal, or a prompt. Starts are withheld.
     broken: bool,
+    /// The journal itself could not be written. A prompt that cannot be written does not keep events from the disk.
+    journal_fails: bool,
     /// How many times in a row the state of the file could not be read.
     blind: u32,
     /// Why the record ended before the run, if it did.
@@ -51,6 +54,7 @@ impl<F: JournalFile> Record<F> {
             journal,
             unshown: Vec::new(),
             broken: false,
+            journal_fails: false,
             blind: 0,
             lost: None,
             closed: false,
@@ -106,7 +110,7 @@ impl<F: JournalFile> Record<F> {
 
     /// Writes and syncs pending events. Returns false while that is impossible.
     pub fn settle(&mut self, todo: &mut VecDeque<Input>) -> bool {
-        if self.broken {
+        if self.journal_fails {
             return false;
         }
         match self.journal.sync() {
@@ -130,6 +134,7 @@ impl<F: JournalFile> Record<F> {
                 true
             }
             JournalError::Unknown(error) | JournalError::Io(error) => {
+                self.journal_fails = true;
                 self.fail(&error, todo);
                 false
             }
@@ -177,7 +182,7 @@ impl<F: JournalFile> Record<F> {
                 Retried::Lost
             }
         };
-        (self.broken, self.blind) = (false, 0);
+        (self.broken, self.journal_fails, self.blind) = (false, false, 0);
         retried
     }
 
