@@ -165,7 +165,7 @@ fn field<'a>(event: &mut Event<'a>, key: &[u8], json: &mut Json<'a>) {
     }
 }
 
-/// Reads the tokens of one model. What is neither input nor output is thinking, which is billed as output.
+/// Reads the tokens of one model. The total also contains thinking, which is billed as output.
 fn counts(json: &mut Json<'_>) -> TokenCounts {
     let (mut total, mut answer, mut counts) = (0, 0, TokenCounts::default());
     json.fields(|key, json| {

@@ -150,7 +150,7 @@ impl<'a> Args<'a> {
         one_line(&redact::text(unwrapped(text.trim())), MAX_SUBJECT - '…'.len_utf8())
     }
 
-    /// Takes an argument as the subject if it says more than the one so far. An unknown argument must be a text.
+    /// Replaces the subject with this argument if the argument says more. An unknown argument must be a text.
     fn consider(&mut self, key: &'a [u8], written: &'a [u8]) {
         let rank = SUBJECTS.iter().position(|known| *known == key).unwrap_or(SUBJECTS.len());
         let fits = match written.first() {

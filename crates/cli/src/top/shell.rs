@@ -66,7 +66,7 @@ struct Shell {
     terminal: Terminal<Tty>,
     pointers: BTreeMap<RunId, Pointer>,
     tails: BTreeMap<RunId, Tail>,
-    /// What is wrong with the records, and whether each run was live when that was judged.
+    /// The problem of each record, if it has one, and whether the run was live when the record was checked.
     judged: BTreeMap<RunId, (bool, Option<String>)>,
     /// Runs whose journals may hold unread events.
     unread: VecDeque<RunId>,

@@ -21,7 +21,7 @@ fn a_run_continues_where_its_project_was_moved() {
     let lost = project.call(&["resume", &id]);
     lost.assert_code(2);
     let at = new.display().to_string();
-    // The wait is over at once, because the wake was asked for.
+    // The request to wake ends the wait at once.
     let mut run = project.start(&["resume", &id, "--at", &at, "--adopt", "--json"]);
     let resumed = run.wait_for("run_resumed");
     assert_eq!((&resumed["run"], &resumed["work_dir"]), (&json!(id), &json!(at)));

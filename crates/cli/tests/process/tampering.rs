@@ -160,7 +160,7 @@ fn changed_settings_and_checks_are_listed_before_the_run_and_strict_refuses_them
     project.file("verify.sh", "true\n");
     project.act(&format!("done_when: [sh ./verify.sh]\n{GRACES}"), "append starts $pid");
     project.run(&["-n", "3"]).assert_code(0);
-    // Nothing changed, and flags are no change.
+    // Nothing changed: flags do not count as changes.
     let same = project.run(&["-n", "1", "--strict"]);
     same.assert_code(0);
     assert!(kinds(&same.events(), "settings_changed").is_empty(), "{}", same.stderr);

@@ -141,7 +141,7 @@ impl Jobs {
         self.live.values().filter_map(|live| live.bury_at).min()
     }
 
-    /// Takes the jobs, with their numbers, whose processes are to be killed again now.
+    /// Takes the jobs, with their numbers, whose surviving processes are due to be killed again.
     pub fn take_unburied(&mut self, now: Awake) -> Vec<(Job, u64)> {
         let due = self.live.values_mut().filter(|live| live.bury_at.is_some_and(|at| at <= now));
         let taken = due.map(|live| {

@@ -126,7 +126,7 @@ pub struct WindowsUsed {
     pub windows: Vec<Window>,
 }
 
-/// What is known about the windows of one account.
+/// The latest reports of the windows of one account.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct AccountWindows([Option<(Window, Wall)>; WindowName::ALL.len()]);
 

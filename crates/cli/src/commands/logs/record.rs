@@ -53,7 +53,7 @@ pub struct Look {
     started: Option<Box<RunStarted>>,
     pub seen: Option<IterationRecord>,
     pub iterations: u64,
-    /// The agent's latest session of each node, and the usage that it was charged with so far.
+    /// The agent's latest session of each node, and the usage already charged to it.
     charged: BTreeMap<NodeName, (String, Usage)>,
 }
 
