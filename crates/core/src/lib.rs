@@ -6,6 +6,7 @@
 
 pub mod drive;
 pub mod learn;
+pub mod lease;
 pub mod record;
 pub mod run;
 pub mod settings;

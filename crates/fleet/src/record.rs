@@ -1,0 +1,158 @@
+//! The documents that cross the server, as JSON.
+
+use crate::names::Name;
+pub use dogwatch_core::lease::{JobRecord, JobResult, JobState};
+use dogwatch_core::time::moment::Wall;
+use serde::{Deserialize, Serialize};
+
+/// The version of the job document that this program writes and understands.
+pub const JOB_VERSION: u32 = 1;
+/// The largest job document, in bytes.
+pub const MAX_JOB: usize = 64 * 1024;
+
+/// A job: a whole run. It contains no secret.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// The version of this document.
+    pub v: u32,
+    /// The repository, as git names it.
+    pub repo: String,
+    /// The commit to start from.
+    pub commit: String,
+    /// The loop or graph, relative to the top of the repository.
+    pub path: String,
+    /// The arguments of the loop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub args: Vec<String>,
+    /// Settings, as `--set key=value` takes them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub set: Vec<String>,
+    /// How many iterations, as `-n` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub iterations: Option<u32>,
+    /// The account.
+    pub account: Name,
+    /// The oldest dogwatch that may run it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub min_version: Option<String>,
+    /// The labels that a worker must have.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub needs: Vec<String>,
+    /// The longest session, as `--timeout` takes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub timeout: Option<String>,
+    /// Whether a schedule made the message. Then every message is a job of its own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub scheduled: bool,
+}
+
+impl Job {
+    /// Returns what the job is, for people.
+    pub fn title(&self) -> String {
+        format!("{} of {}", self.path, self.repo)
+    }
+}
+
+/// That a worker is present, and what it does.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Presence {
+    /// The worker.
+    pub worker: Name,
+    /// The host name.
+    pub host: String,
+    /// The version of dogwatch.
+    pub version: String,
+    /// The accounts that it works for.
+    pub accounts: Vec<Name>,
+    /// How many jobs it runs at once.
+    pub slots: usize,
+    /// The jobs that it runs, as `account.job`.
+    pub jobs: Vec<String>,
+    /// Its labels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub labels: Vec<String>,
+    /// Whether it takes no more jobs.
+    #[serde(default)]
+    pub draining: bool,
+    /// Why it takes no jobs at the moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<String>,
+    /// The load of the last minute, in hundredths of a process.
+    #[serde(default)]
+    pub load: u32,
+    /// When it started.
+    pub since: Wall,
+}
+
+/// The limits of an account.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Until when the account's provider refuses work.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<Wall>,
+    /// The worker that was refused.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub by: Option<Name>,
+    /// The most that may be spent on one day, in millionths of a dollar.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day_micro_usd: Option<u64>,
+}
+
+/// What the operator wants of a job, beyond the state it is in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Want {
+    /// Run it.
+    Run,
+    /// Begin no new iteration.
+    Pause,
+    /// End it after the current iteration.
+    Stop,
+}
+
+/// A request to the owner of a job, on its control subject.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "do", rename_all = "snake_case")]
+pub enum Control {
+    /// End a wait.
+    Wake,
+    /// Begin no new iteration.
+    Pause,
+    /// Undo `pause`.
+    Resume,
+    /// End the run after the current iteration.
+    Stop,
+    /// Send a message to the agent with the next prompt.
+    Tell {
+        /// The message.
+        text: String,
+    },
+}
+
+/// The answer to a `Control`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlAnswer {
+    /// Whether the run took it.
+    pub ok: bool,
+    /// Why not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_job_document_of_a_newer_version_with_more_fields_is_read() {
+        let text = r#"{"v":1,"repo":"r","commit":"c","path":"p","account":"acme","new":true}"#;
+        let job: Job = serde_json::from_str(text).expect("a job");
+        assert_eq!((job.needs.len(), job.scheduled), (0, false));
+    }
+
+    #[test]
+    fn a_control_request_is_one_flat_object() {
+        let text = serde_json::to_string(&Control::Tell { text: "hi".into() }).expect("JSON");
+        assert_eq!(text, r#"{"do":"tell","text":"hi"}"#);
+    }
+}
