@@ -186,6 +186,11 @@ pub fn key_subject(bucket: &str, key: &str) -> String {
     format!("$KV.{bucket}.{key}")
 }
 
+/// Returns the key under which the operator says what a worker shall do, in the bucket of wishes. No account has such a name.
+pub fn worker_key(worker: &Name) -> String {
+    format!("_worker.{worker}")
+}
+
 /// What a worker of some accounts may publish and hear. Everything else is denied to it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
@@ -202,8 +207,10 @@ pub fn inbox_prefix(worker: &Name) -> String {
 
 /// Returns what a worker needs for its accounts. It cannot queue jobs, change streams, or touch other accounts.
 pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
-    let mut publish = vec![format!("$KV.{KV_HERE}.{worker}")];
-    let mut subscribe = vec![format!("{}.>", inbox_prefix(worker))];
+    let own_want = key_subject(KV_WANT, &worker_key(worker));
+    let mut publish =
+        vec![format!("$KV.{KV_HERE}.{worker}"), format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.{own_want}")];
+    let mut subscribe = vec![format!("{}.>", inbox_prefix(worker)), own_want];
     for account in accounts {
         publish.extend([
             format!("$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{account}"),
