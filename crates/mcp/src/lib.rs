@@ -12,7 +12,7 @@
 //! run_client.rs  requests to the run                   artifact.rs  saved texts
 //! checks.rs      runs the user's checks                child.rs     child processes
 //! proxy/         the agent's other MCP servers         http/        the same server over HTTP
-//! operator.rs    the server for interactive sessions
+//! rpc/           the protocol                          operator.rs  the server for interactive sessions
 //! ```
 //!
 //! This crate never waits without a bound (`tests/audit.rs` enforces it), never judges whether an agent is stuck
@@ -27,6 +27,7 @@ pub mod limits;
 mod lines;
 pub mod operator;
 mod proxy;
+pub mod rpc;
 pub mod run_client;
 mod serve;
 pub mod tools;
@@ -34,7 +35,7 @@ pub mod wire;
 
 use bound::within;
 use dogwatch_host::driver::mcp_setup::SessionFile;
-use limits::{INITIALIZE_LIMIT, MAX_ASKED, RUN_LIMIT};
+use limits::{MAX_ASKED, RUN_LIMIT};
 use proxy::Proxy;
 use run_client::RunClient;
 use serve::AgentServer;
@@ -63,18 +64,11 @@ pub async fn serve_on(session: SessionFile, wire: Wire) -> io::Result<()> {
     let run = Arc::new(run);
     let forwarding = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
     let server = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
-    let served = match within(INITIALIZE_LIMIT, rmcp::serve_server(server, wire)).await {
-        Ok(Ok(served)) => served,
-        // The agent disconnected before it sent `initialize`.
-        Ok(Err(rmcp::service::ServerInitializeError::ConnectionClosed(_))) => return Ok(()),
-        Ok(Err(error)) => return Err(io::Error::other(error)),
-        Err(late) => return Err(io::Error::other(format!("the agent sent no `initialize`: {late}"))),
-    };
     // unbounded: the agent decides when to send a request
-    let _ = served.waiting().await;
+    let served = rpc::stdio::serve(Arc::new(server), wire).await;
     run.finish();
     let _ = within(RUN_LIMIT, forwarding).await;
-    Ok(())
+    served
 }
 
 fn runtime() -> io::Result<Runtime> {

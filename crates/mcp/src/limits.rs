@@ -21,6 +21,8 @@ pub const OPERATOR_LIMIT: Duration = Duration::from_secs(40);
 pub const DISK_LIMIT: Duration = Duration::from_secs(10);
 /// How long the agent may take to send `initialize` after it started this server.
 pub const INITIALIZE_LIMIT: Duration = Duration::from_secs(60);
+/// How long open calls may still take after their client has disconnected.
+pub const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// How long a server behind the proxy may take to start, answer `initialize` and list its tools.
 pub const START_LIMIT: Duration = Duration::from_secs(20);
 /// How long a tool list waits for servers that are still starting. Agents give up on a list after 10 s.

@@ -1,17 +1,15 @@
 //! An MCP server for interactive sessions of the operator: a few tools that the caller implements. The caller decides what
 //! they may do; this module speaks the protocol and bounds every call.
 
-use crate::bound::{TimeoutError, WaitError, within, within_unless};
-use crate::limits::{INITIALIZE_LIMIT, MAX_ASKED, OPERATOR_LIMIT};
+use crate::bound::{TimeoutError, WaitError, within_unless};
+use crate::limits::{MAX_ASKED, OPERATOR_LIMIT};
+use crate::rpc::Boxed;
+use crate::rpc::message::{RpcError, tool_result};
+use crate::rpc::server::{Call, Handler, Outbox};
+use crate::rpc::stdio;
 use crate::runtime;
 use crate::wire::{Peer, Wire};
-use rmcp::handler::server::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as ToolModel,
-};
-use rmcp::service::{RequestContext, RoleServer};
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 use std::io;
 use std::sync::Arc;
 
@@ -36,49 +34,42 @@ pub trait OperatorTools: Send + Sync + 'static {
     fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<String, String>;
 }
 
-#[derive(Clone)]
 struct OperatorServer {
     tools: Arc<dyn OperatorTools>,
 }
 
-impl ServerHandler for OperatorServer {
-    fn get_info(&self) -> ServerConfig {
-        ServerConfig::new(ServerCapabilities::builder().enable_tools().build())
-            .with_server_info(Implementation::new("dogwatch", env!("CARGO_PKG_VERSION")))
-            .with_instructions(self.tools.instructions())
+impl Handler for OperatorServer {
+    fn instructions(&self) -> String {
+        self.tools.instructions()
     }
 
-    async fn list_tools(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let model = |tool: OperatorTool| ToolModel::new(tool.name, tool.description, Arc::new(tool.schema));
-        Ok(ListToolsResult::with_all_items(self.tools.tools().into_iter().map(model).collect()))
+    fn list_changes(&self) -> bool {
+        false
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        if !self.tools.tools().iter().any(|tool| tool.name == request.name) {
-            let why = format!("unknown tool `{}`", dogwatch_core::text::clip(&request.name, 200));
-            return Err(ErrorData::invalid_params(why, None));
-        }
-        let tools = Arc::clone(&self.tools);
-        let called = tokio::task::spawn_blocking(move || {
-            tools.call(&request.name, request.arguments.unwrap_or_default())
-        });
-        let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
-        let result = match within_unless(OPERATOR_LIMIT, context.ct.cancelled(), called).await {
-            Ok(Ok(Ok(text))) => CallToolResult::success(vec![ContentBlock::text(text)]),
-            Ok(Ok(Err(why))) => failed(why),
-            Ok(Err(_)) => failed("the call failed inside dogwatch".to_owned()),
-            Err(WaitError::TimedOut(limit)) => failed(TimeoutError(limit).to_string()),
-            Err(WaitError::Canceled) => failed("canceled".to_owned()),
-        };
-        Ok(result.into())
+    fn tools(&self, _session: Option<Outbox>) -> Boxed<'_, Vec<Value>> {
+        let shown = |tool: OperatorTool| json!({"name": tool.name, "description": tool.description, "inputSchema": tool.schema});
+        Box::pin(std::future::ready(self.tools.tools().into_iter().map(shown).collect()))
+    }
+
+    fn call(&self, call: Call) -> Boxed<'_, Result<Value, RpcError>> {
+        Box::pin(async move {
+            let Call { name, arguments, canceled, .. } = call;
+            if !self.tools.tools().iter().any(|tool| tool.name == name) {
+                let why = format!("unknown tool `{}`", dogwatch_core::text::clip(&name, 200));
+                return Err(RpcError::params(why));
+            }
+            let tools = Arc::clone(&self.tools);
+            let called =
+                tokio::task::spawn_blocking(move || tools.call(&name, arguments.unwrap_or_default()));
+            Ok(match within_unless(OPERATOR_LIMIT, canceled.cancelled(), called).await {
+                Ok(Ok(Ok(text))) => tool_result(&text, false),
+                Ok(Ok(Err(why))) => tool_result(&why, true),
+                Ok(Err(_)) => tool_result("the call failed inside dogwatch", true),
+                Err(WaitError::TimedOut(limit)) => tool_result(&TimeoutError(limit).to_string(), true),
+                Err(WaitError::Canceled) => tool_result("canceled", true),
+            })
+        })
     }
 }
 
@@ -88,17 +79,8 @@ pub fn serve_operator(tools: Arc<dyn OperatorTools>) -> io::Result<()> {
     // unbounded: serves until the client disconnects
     let served = runtime.block_on(async {
         let wire = Wire::new(tokio::io::stdin(), tokio::io::stdout(), Peer::Agent, MAX_ASKED);
-        let served = match within(INITIALIZE_LIMIT, rmcp::serve_server(OperatorServer { tools }, wire)).await
-        {
-            Ok(Ok(served)) => served,
-            // The client disconnected before it sent `initialize`.
-            Ok(Err(rmcp::service::ServerInitializeError::ConnectionClosed(_))) => return Ok(()),
-            Ok(Err(error)) => return Err(io::Error::other(error)),
-            Err(late) => return Err(io::Error::other(format!("the client sent no `initialize`: {late}"))),
-        };
         // unbounded: the client decides when to send a request
-        let _ = served.waiting().await;
-        Ok(())
+        stdio::serve(Arc::new(OperatorServer { tools }), wire).await
     });
     // Do not wait for the thread that still reads stdin.
     runtime.shutdown_background();

@@ -5,17 +5,15 @@ use crate::bound::{TimeoutError, WaitError, within, within_unless};
 use crate::checks;
 use crate::limits::{LIST_LIMIT, TOOL_LIMIT};
 use crate::proxy::Proxy;
+use crate::rpc::Boxed;
+use crate::rpc::message::{RpcError, tool_result};
+use crate::rpc::server::{Call as ToolCall, Handler, Outbox};
 use crate::run_client::RunClient;
 use crate::tools::{Call, INSTRUCTIONS, Tool, parse_call};
 use dogwatch_core::run::agent_channel::{AgentResponse, RequestBody};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::driver::mcp_setup::SessionFile;
-use rmcp::handler::server::ServerHandler;
-use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, ContentBlock, ErrorData, Implementation,
-    ListToolsResult, PaginatedRequestParams, ServerCapabilities, ServerConfig, Tool as ToolModel,
-};
-use rmcp::service::{RequestContext, RoleServer};
+use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 use std::sync::Arc;
 use std::time::Duration;
@@ -27,56 +25,52 @@ pub struct AgentServer {
     pub proxy: Arc<Proxy>,
 }
 
-impl ServerHandler for AgentServer {
-    fn get_info(&self) -> ServerConfig {
-        let capabilities = ServerCapabilities::builder().enable_tools().enable_tool_list_changed().build();
-        ServerConfig::new(capabilities)
-            .with_server_info(Implementation::new("dogwatch", env!("CARGO_PKG_VERSION")))
-            .with_instructions(INSTRUCTIONS)
+impl Handler for AgentServer {
+    fn instructions(&self) -> String {
+        INSTRUCTIONS.to_owned()
     }
 
-    async fn list_tools(
-        &self,
-        _request: Option<PaginatedRequestParams>,
-        context: RequestContext<RoleServer>,
-    ) -> Result<ListToolsResult, ErrorData> {
-        let mut tools = own_tools();
-        // Tools that are not available by then are left out.
-        tools.extend(within(2 * LIST_LIMIT, self.proxy.tools(&context)).await.unwrap_or_default());
-        Ok(ListToolsResult::with_all_items(tools))
+    fn list_changes(&self) -> bool {
+        true
     }
 
-    async fn call_tool(
-        &self,
-        request: CallToolRequestParams,
-        context: RequestContext<RoleServer>,
-    ) -> Result<CallToolResponse, ErrorData> {
-        if let Some(target) = self.proxy.find(&request.name) {
-            let limit = self.proxy.limit(&target) + TOOL_LIMIT;
-            let passed = within(limit, self.proxy.call(&target, request, &context)).await;
-            let late = |late: TimeoutError| CallToolResult::error(vec![ContentBlock::text(late.to_string())]);
-            return Ok(passed.unwrap_or_else(late).into());
-        }
-        let Some(tool) = Tool::from_name(&request.name) else {
-            let why = format!("unknown tool `{}`", dogwatch_core::text::clip(&request.name, 200));
-            return Err(ErrorData::invalid_params(why, None));
-        };
-        let call = parse_call(tool, request.arguments.unwrap_or_default())
-            .map_err(|why| ErrorData::invalid_params(format!("{}: {why}", tool.name()), None))?;
-        let limit = match call {
-            Call::Send(_) | Call::Save { .. } => TOOL_LIMIT,
-            Call::Check => TOOL_LIMIT + check_limit(self.run.session()),
-        };
-        // If the agent cancels or disconnects, dropping the future stops what the call started.
-        let done = within_unless(limit, context.ct.cancelled(), self.run_call(call)).await;
-        let failed = |why: String| CallToolResult::error(vec![ContentBlock::text(why)]);
-        let result = match done {
-            Ok(Ok(text)) => CallToolResult::success(vec![ContentBlock::text(text)]),
-            Ok(Err(why)) => failed(why),
-            Err(WaitError::TimedOut(limit)) => failed(format!("{}: {}", tool.name(), TimeoutError(limit))),
-            Err(WaitError::Canceled) => failed("canceled".to_owned()),
-        };
-        Ok(result.into())
+    fn tools(&self, session: Option<Outbox>) -> Boxed<'_, Vec<Value>> {
+        Box::pin(async move {
+            let mut tools = own_tools();
+            // Tools that are not available by then are left out.
+            tools.extend(within(2 * LIST_LIMIT, self.proxy.tools(session)).await.unwrap_or_default());
+            tools
+        })
+    }
+
+    fn call(&self, call: ToolCall) -> Boxed<'_, Result<Value, RpcError>> {
+        Box::pin(async move {
+            if let Some(target) = self.proxy.find(&call.name) {
+                let limit = self.proxy.limit(&target) + TOOL_LIMIT;
+                let passed = within(limit, self.proxy.call(&target, call)).await;
+                return Ok(passed.unwrap_or_else(|late| tool_result(&late.to_string(), true)));
+            }
+            let Some(tool) = Tool::from_name(&call.name) else {
+                let why = format!("unknown tool `{}`", dogwatch_core::text::clip(&call.name, 200));
+                return Err(RpcError::params(why));
+            };
+            let parsed = parse_call(tool, call.arguments.unwrap_or_default())
+                .map_err(|why| RpcError::params(format!("{}: {why}", tool.name())))?;
+            let limit = match parsed {
+                Call::Send(_) | Call::Save { .. } => TOOL_LIMIT,
+                Call::Check => TOOL_LIMIT + check_limit(self.run.session()),
+            };
+            // If the agent cancels or disconnects, dropping the future stops what the call started.
+            let done = within_unless(limit, call.canceled.cancelled(), self.run_call(parsed)).await;
+            Ok(match done {
+                Ok(Ok(text)) => tool_result(&text, false),
+                Ok(Err(why)) => tool_result(&why, true),
+                Err(WaitError::TimedOut(limit)) => {
+                    tool_result(&format!("{}: {}", tool.name(), TimeoutError(limit)), true)
+                }
+                Err(WaitError::Canceled) => tool_result("canceled", true),
+            })
+        })
     }
 }
 
@@ -182,8 +176,9 @@ pub fn check_limit(session: &SessionFile) -> Duration {
     checks + checks::PINS_LIMIT + TOOL_LIMIT
 }
 
-fn own_tools() -> Vec<ToolModel> {
-    Tool::ALL.map(|tool| ToolModel::new(tool.name(), tool.description(), Arc::new(tool.schema()))).into()
+fn own_tools() -> Vec<Value> {
+    let shown = |tool: Tool| json!({"name": tool.name(), "description": tool.description(), "inputSchema": tool.schema()});
+    Tool::ALL.map(shown).into()
 }
 
 /// Converts a setting to a standard duration.

@@ -6,14 +6,13 @@
 use crate::bound::within;
 use crate::limits::WRITE_LIMIT;
 use crate::lines::{InputLine, Lines, id_of};
-use rmcp::service::{RxJsonRpcMessage, ServiceRole, TxJsonRpcMessage};
-use rmcp::transport::Transport;
-use std::future::Future;
+use crate::rpc::message::{INVALID_REQUEST, Id, Message, RpcError};
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, mpsc};
+use tokio::task::JoinHandle;
 
 /// How much is read at once, in bytes.
 const CHUNK: usize = 64 * 1024;
@@ -21,6 +20,8 @@ const CHUNK: usize = 64 * 1024;
 pub const MAX_GARBAGE_LINES: u64 = 1_000;
 /// Messages accepted from a server per second. Beyond that, reading pauses for the rest of the second.
 pub const MAX_PER_SECOND: u32 = 2_000;
+/// Messages that wait to be written. Responses wait for room; notifications beyond it are dropped.
+pub const MAX_QUEUED: usize = 256;
 
 /// The kind of peer at the other end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,8 +32,7 @@ pub enum Peer {
     Server,
 }
 
-/// A transport for JSON lines over a reader and a writer. Their types are erased, because rmcp's large service loop
-/// is compiled once per type of transport.
+/// A transport for JSON lines over a reader and a writer.
 pub struct Wire {
     read: Box<dyn AsyncRead + Unpin + Send>,
     write: SharedWriter,
@@ -66,32 +66,39 @@ impl Wire {
     }
 }
 
-impl<Role: ServiceRole> Transport<Role> for Wire {
-    type Error = io::Error;
-
-    fn send(
-        &mut self,
-        message: TxJsonRpcMessage<Role>,
-    ) -> impl Future<Output = Result<(), io::Error>> + Send + 'static {
+impl Wire {
+    /// Starts a task that writes queued messages in their order. It ends when all senders are dropped, or when the
+    /// peer does not read.
+    pub fn spawn_writer(&self) -> (mpsc::Sender<Message>, JoinHandle<()>) {
+        let (queue, mut queued) = mpsc::channel::<Message>(MAX_QUEUED);
         let write = Arc::clone(&self.write);
-        async move {
-            let mut line = serde_json::to_vec(&message)?;
-            line.push(b'\n');
-            within(WRITE_LIMIT, put(write, line)).await?
-        }
+        let writing = tokio::spawn(async move {
+            // unbounded: waits for the next message
+            while let Some(message) = queued.recv().await {
+                if !matches!(within(2 * WRITE_LIMIT, put(&write, message.to_json())).await, Ok(Ok(()))) {
+                    break;
+                }
+            }
+            // The peer sees the end of its input.
+            if let Ok(mut write) = within(WRITE_LIMIT, write.lock()).await {
+                drop(write.take());
+            }
+        });
+        (queue, writing)
     }
 
-    /// Cancel-safe: bytes that were read stay in `lines`.
-    async fn receive(&mut self) -> Option<RxJsonRpcMessage<Role>> {
+    /// Returns the next message; `None` when the peer has disconnected. Cancel-safe: bytes that were read stay in
+    /// `lines`.
+    pub async fn receive(&mut self) -> Option<Message> {
         loop {
             while let Some(line) = self.lines.next() {
-                match self.message::<Role>(&line) {
+                match self.message(&line) {
                     Ok(message) => return Some(message),
                     Err(Unread::Skip) => {}
                     Err(Unread::Close) => return None,
-                    Err(Unread::Reply(answer)) => {
-                        let answered = put(Arc::clone(&self.write), answer);
-                        within(WRITE_LIMIT, answered).await.ok()?.ok()?;
+                    Err(Unread::Reply(refusal)) => {
+                        let answered = put(&self.write, refusal);
+                        within(2 * WRITE_LIMIT, answered).await.ok()?.ok()?;
                     }
                 }
             }
@@ -108,28 +115,22 @@ impl<Role: ServiceRole> Transport<Role> for Wire {
             }
         }
     }
-
-    async fn close(&mut self) -> Result<(), io::Error> {
-        let mut write = within(WRITE_LIMIT, self.write.lock()).await?;
-        drop(write.take());
-        Ok(())
-    }
 }
 
 /// What to do about a line that is not a valid message.
 enum Unread {
     Skip,
-    Reply(Vec<u8>),
+    Reply(String),
     Close,
 }
 
 impl Wire {
-    fn message<Role: ServiceRole>(&mut self, line: &InputLine) -> Result<RxJsonRpcMessage<Role>, Unread> {
+    fn message(&mut self, line: &InputLine) -> Result<Message, Unread> {
         if line.is_blank() {
             return Err(Unread::Skip);
         }
         let why = match line {
-            InputLine::Whole(bytes) => match serde_json::from_slice(bytes) {
+            InputLine::Whole(bytes) => match Message::parse(bytes) {
                 Ok(message) => {
                     self.pace.count += u32::from(self.peer == Peer::Server);
                     return Ok(message);
@@ -139,7 +140,9 @@ impl Wire {
             InputLine::TooLong { .. } => format!("a message has at most {} bytes", self.lines.max()),
         };
         match self.peer {
-            Peer::Agent => Err(id_of(line).map_or(Unread::Skip, |id| Unread::Reply(refusal(&id, &why)))),
+            Peer::Agent => Err(id_of(line)
+                .and_then(|id| Id::from_json(&id))
+                .map_or(Unread::Skip, |id| Unread::Reply(refusal(id, why)))),
             Peer::Server => {
                 self.garbage += 1;
                 Err(if self.garbage > MAX_GARBAGE_LINES { Unread::Close } else { Unread::Skip })
@@ -170,18 +173,16 @@ impl Pace {
     }
 }
 
-fn refusal(id: &serde_json::Value, why: &str) -> Vec<u8> {
-    let answer = serde_json::json!({"jsonrpc": "2.0", "id": id, "error": {"code": -32600, "message": why}});
-    let mut line = answer.to_string().into_bytes();
-    line.push(b'\n');
-    line
+fn refusal(id: Id, why: String) -> String {
+    Message::response(id, Err(RpcError::new(INVALID_REQUEST, why))).to_json()
 }
 
-async fn put(write: SharedWriter, line: Vec<u8>) -> io::Result<()> {
+async fn put(write: &SharedWriter, mut line: String) -> io::Result<()> {
+    line.push('\n');
     let mut write = within(WRITE_LIMIT, write.lock()).await?;
     let gone = || io::Error::new(io::ErrorKind::NotConnected, "the peer has disconnected");
     let out = write.as_mut().ok_or_else(gone)?;
-    let written = within(WRITE_LIMIT, out.write_all(&line)).await;
+    let written = within(WRITE_LIMIT, out.write_all(line.as_bytes())).await;
     let written = match written {
         Ok(Ok(())) => within(WRITE_LIMIT, out.flush()).await,
         other => other,

@@ -56,6 +56,88 @@ fn a_client_of_the_newest_protocol_needs_no_initialize() {
     });
 }
 
+#[test]
+fn requests_of_the_newest_protocol_are_refused_with_the_status_that_it_defines() {
+    runtime().block_on(async {
+        let server = HttpServer::start(Vec::new(), Limits::default()).await;
+        let version = "2026-07-28";
+        for (asked, method, name, status, code) in [
+            (version, "server/discover", "", 200, json!(null)),
+            (version, "no/such/method", "", 404, json!(-32601)),
+            (version, "ping", "", 404, json!(-32601)),
+            (version, "tools/call", "other", 400, json!(-32020)),
+            ("2031-01-01", "tools/list", "", 400, json!(-32022)),
+        ] {
+            let meta = json!({"io.modelcontextprotocol/protocolVersion": asked,
+                "io.modelcontextprotocol/clientCapabilities": {}});
+            let message = json!({"jsonrpc": "2.0", "id": 7, "method": method,
+                "params": {"name": "heartbeat", "_meta": meta}});
+            let headers = [("mcp-protocol-version", asked), ("mcp-method", method), ("mcp-name", name)];
+            let response = server.post(&headers, &message).await;
+            assert_eq!(
+                (response.status, &response.answer()["error"]["code"]),
+                (status, &code),
+                "{response:?}"
+            );
+        }
+        let headers = [("mcp-protocol-version", version), ("mcp-method", "notifications/initialized")];
+        let note = json!({"jsonrpc": "2.0", "method": "notifications/initialized"});
+        assert_eq!(server.post(&headers, &note).await.status, 202);
+        assert_eq!(server.send("GET", &headers[..1], "").await.status, 405);
+    });
+}
+
+#[test]
+fn a_client_of_the_newest_protocol_that_disconnects_cancels_its_call() {
+    runtime().block_on(async {
+        let server = HttpServer::start(vec![server("files", "good", MINUTE)], Limits::default()).await;
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        let version = ("mcp-protocol-version", "2026-07-28");
+        let list = json!({"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}});
+        server.post(&[version, ("mcp-method", "tools/list")], &list).await;
+        let message = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call",
+            "params": {"name": "hang", "_meta": meta}})
+        .to_string();
+        let headers = [version, ("mcp-method", "tools/call"), ("mcp-name", "hang")];
+        let mut gone = server.connect().await;
+        gone.write_all((server.head("POST", &headers, message.len()) + &message).as_bytes()).await.unwrap();
+        server.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "start").await;
+        drop(gone);
+        server.run.wait_for(|s| s["say"] == "call" && s["tool"] == "hang" && s["phase"] == "end").await;
+    });
+}
+
+#[test]
+fn a_call_can_be_resumed_after_its_connection_is_lost() {
+    runtime().block_on(async {
+        let server = HttpServer::start(vec![server("files", "good", MINUTE)], Limits::default()).await;
+        let id = server.initialize().await;
+        let list = json!({"jsonrpc": "2.0", "id": 2, "method": "tools/list", "params": {}});
+        server.post(&[("mcp-session-id", &id)], &list).await;
+        let message = json!({"jsonrpc": "2.0", "id": 3, "method": "tools/call",
+            "params": {"name": "late", "arguments": {"after": "1.5"}}})
+        .to_string();
+        let mut lost = server.connect().await;
+        let head = server.head("POST", &[("mcp-session-id", &id)], message.len());
+        lost.write_all((head + &message).as_bytes()).await.unwrap();
+        // The first event names the stream.
+        let (mut seen, mut chunk) = (String::new(), [0; 1024]);
+        while !seen.contains("\nretry: ") {
+            let n = tokio::time::timeout(PATIENCE, lost.read(&mut chunk)).await.expect("in time").unwrap();
+            assert!(n > 0, "{seen}");
+            seen.push_str(&String::from_utf8_lossy(&chunk[..n]));
+        }
+        let last = seen.lines().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+        drop(lost);
+        let headers = [("mcp-session-id", id.as_str()), ("last-event-id", last.as_str())];
+        let resumed = server.send("GET", &headers, "").await;
+        assert_eq!(tool_result(&resumed.answer()), ("late".to_owned(), false), "{resumed:?}");
+        let unknown = server.send("GET", &[headers[0], ("last-event-id", "99-1")], "").await;
+        assert!(unknown.status == 200 && !unknown.body.contains("data:"), "{unknown:?}");
+    });
+}
+
 // promise: 14
 #[test]
 fn requests_without_the_session_token_are_refused_before_the_body_is_read() {

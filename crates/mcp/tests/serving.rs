@@ -245,3 +245,54 @@ fn each_call_is_one_request_to_the_run() {
         assert_eq!(agent.run.requests().len(), 20);
     });
 }
+
+#[test]
+fn a_client_of_the_newest_protocol_needs_no_initialize() {
+    runtime().block_on(async {
+        let mut agent = Agent::start_without_initialize(tempfile::tempdir().unwrap(), Vec::new(), &[], None);
+        assert_eq!(agent.ask("ping", json!({})).await["result"], json!({}));
+        let refused = agent.ask("tools/list", json!({})).await;
+        assert_eq!(refused["error"]["code"], -32602, "{refused}");
+        let meta = json!({"io.modelcontextprotocol/protocolVersion": "2026-07-28",
+            "io.modelcontextprotocol/clientInfo": {"name": "t", "version": "1"},
+            "io.modelcontextprotocol/clientCapabilities": {}});
+        let found = agent.ask("server/discover", json!({"_meta": meta})).await["result"].clone();
+        assert_eq!((&found["resultType"], &found["cacheScope"]), (&json!("complete"), &json!("private")));
+        assert!(found["supportedVersions"].as_array().unwrap().contains(&json!("2026-07-28")), "{found}");
+        assert_eq!(found["_meta"]["io.modelcontextprotocol/serverInfo"]["name"], "dogwatch");
+        let listed = agent.ask("tools/list", json!({"_meta": meta})).await["result"].clone();
+        assert_eq!((listed["tools"].as_array().unwrap().len(), &listed["ttlMs"]), (7, &json!(0)));
+        let call = json!({"name": "heartbeat", "arguments": {}, "_meta": meta});
+        let called = agent.ask("tools/call", call).await;
+        assert_eq!(tool_result(&called).0, "Alive. This does not count as progress.");
+        assert_eq!(called["result"]["resultType"], "complete", "{called}");
+        let mut unknown = meta;
+        unknown["io.modelcontextprotocol/protocolVersion"] = json!("2031-01-01");
+        let refused = agent.ask("tools/list", json!({"_meta": unknown})).await;
+        assert_eq!(refused["error"]["code"], -32022, "{refused}");
+    });
+}
+
+#[test]
+fn initialize_answers_every_old_version_and_results_have_no_result_type() {
+    runtime().block_on(async {
+        for (asked, given) in [
+            ("2024-11-05", "2024-11-05"),
+            ("2025-03-26", "2025-03-26"),
+            ("2025-06-18", "2025-06-18"),
+            ("2026-07-28", "2025-11-25"),
+        ] {
+            let mut agent =
+                Agent::start_without_initialize(tempfile::tempdir().unwrap(), Vec::new(), &[], None);
+            let params = json!({"protocolVersion": asked, "capabilities": {},
+                "clientInfo": {"name": "test", "version": "1"}});
+            let answer = agent.ask("initialize", params).await["result"].clone();
+            assert_eq!(answer["protocolVersion"], given);
+            assert_eq!(answer["capabilities"]["tools"]["listChanged"], true, "{answer}");
+            assert!(answer["instructions"].as_str().unwrap().contains("check_done"), "{answer}");
+            let called = agent.call("heartbeat", json!({})).await;
+            assert_eq!(called["result"].get("resultType"), None, "{called}");
+            assert_eq!(agent.ask("no/such/method", json!({})).await["error"]["code"], -32601);
+        }
+    });
+}

@@ -4,8 +4,6 @@ use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_host::process::keeper::wire;
 use dogwatch_mcp::limits::MAX_ASKED;
 use dogwatch_mcp::wire::{Peer, Wire};
-use rmcp::transport::Transport;
-use rmcp::{RoleClient, RoleServer};
 use std::collections::VecDeque;
 
 /// Bytes are garbage, or the same after they are encoded again.
@@ -32,8 +30,8 @@ pub fn channel(input: &[u8]) {
     runtime.block_on(async {
         let whole = || std::io::Cursor::new(input.to_vec());
         let mut agent = Wire::new(whole(), tokio::io::sink(), Peer::Agent, MAX_ASKED);
-        while Transport::<RoleServer>::receive(&mut agent).await.is_some() {}
+        while agent.receive().await.is_some() {}
         let mut server = Wire::new(whole(), tokio::io::sink(), Peer::Server, MAX_ASKED);
-        while Transport::<RoleClient>::receive(&mut server).await.is_some() {}
+        while server.receive().await.is_some() {}
     });
 }

@@ -156,7 +156,7 @@ pub fn prepare(
     agent: &[String],
     launch: &Launch,
 ) -> io::Result<SessionSetup> {
-    let token = token()?;
+    let token = random_token()?;
     let path = place.iteration_dir.join(FILE);
     let file = SessionFile {
         socket: socket::path(place.run_dir),
@@ -292,7 +292,8 @@ fn join(base: &mut Value, over: Value) {
     }
 }
 
-fn token() -> io::Result<String> {
+/// Returns a new token from random numbers of the system.
+pub fn random_token() -> io::Result<String> {
     let mut bytes = [0; TOKEN_BYTES];
     getrandom::fill(&mut bytes).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
     Ok(journal::hex(&bytes))
@@ -337,7 +338,7 @@ mod tests {
         for (a, b) in [("abc", "abd"), ("abc", "ab"), ("", ""), ("abc", "")] {
             assert!(!same(a, b), "{a} {b}");
         }
-        assert_ne!(token().expect("random"), token().expect("random"));
+        assert_ne!(random_token().expect("random"), random_token().expect("random"));
     }
 
     #[test]

@@ -29,7 +29,6 @@ pub enum GuardError {
     TooLarge,
     TooSlow,
     Broken,
-    TooLong,
 }
 
 impl GuardError {
@@ -53,24 +52,31 @@ impl GuardError {
                 (StatusCode::REQUEST_TIMEOUT, "body_too_slow", "the request body took too long")
             }
             GuardError::Broken => (StatusCode::BAD_REQUEST, "bad_body", "the request body is incomplete"),
-            GuardError::TooLong => {
-                (StatusCode::GATEWAY_TIMEOUT, "no_answer", "no response within the time limit")
-            }
         }
     }
 
     /// Returns the error response.
     pub fn reply(self) -> Reply {
         let (status, code, message) = self.parts();
-        let body = serde_json::json!({"error": {"code": code, "message": message}}).to_string();
-        let mut reply = Response::new(Full::new(Bytes::from(body)).boxed());
-        *reply.status_mut() = status;
-        reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
-        if status == StatusCode::UNAUTHORIZED {
-            reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        }
-        reply
+        error_reply(status, code, message)
     }
+}
+
+/// Returns an error response.
+pub fn error_reply(status: StatusCode, code: &str, message: &str) -> Reply {
+    let mut reply = json_reply(status, &serde_json::json!({"error": {"code": code, "message": message}}));
+    if status == StatusCode::UNAUTHORIZED {
+        reply.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    reply
+}
+
+/// Returns a response with a JSON document.
+pub fn json_reply(status: StatusCode, body: &serde_json::Value) -> Reply {
+    let mut reply = Response::new(Full::new(Bytes::from(body.to_string())).boxed());
+    *reply.status_mut() = status;
+    reply.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+    reply
 }
 
 /// Checks requests against the session's token and the listener's address.
@@ -83,16 +89,6 @@ impl Guard {
     /// Creates a guard for a token and a listener address.
     pub fn new(token: &str, address: SocketAddr) -> Guard {
         Guard { token: token.to_owned(), names: Names::of(address) }
-    }
-
-    /// Returns the accepted values of the Host header.
-    pub fn hosts(&self) -> Vec<String> {
-        self.names.iter().map(str::to_owned).collect()
-    }
-
-    /// Returns the accepted values of the Origin header.
-    pub fn origins(&self) -> Vec<String> {
-        self.names.iter().map(|name| format!("http://{name}")).collect()
     }
 
     /// Checks the host, the origin, the token and the path of a request.

@@ -5,14 +5,19 @@
 //! is checked before any of the body is read.
 //!
 //! ```text
-//! guard.rs     authorization of requests (pure)     listener.rs      a bounded number of connections
-//! handler.rs   handling of one request              timed_stream.rs  a connection with a write timeout
-//! sessions.rs  open MCP sessions                    session_end.rs   detects the end of the session
+//! guard.rs      authorization of requests (pure)    listener.rs      a bounded number of connections
+//! handler.rs    handling of one request             timed_stream.rs  a connection with a write timeout
+//! service.rs    MCP over HTTP                       session_end.rs   detects the end of the session
+//! headers.rs    headers and lifecycles (pure)       sessions.rs      open MCP sessions
+//! event_log.rs  events for one stream
 //! ```
 
+pub(crate) mod event_log;
 mod guard;
 mod handler;
+mod headers;
 mod listener;
+mod service;
 mod session_end;
 mod sessions;
 pub(crate) mod timed_stream;
@@ -30,8 +35,7 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_host::driver::mcp_setup::SessionFile;
 use guard::Guard;
 use handler::Handler;
-use rmcp::transport::streamable_http_server::session::local::{LocalSessionManager, SessionConfig};
-use rmcp::transport::streamable_http_server::{StreamableHttpServerConfig, StreamableHttpService};
+use service::Service;
 use session_end::SessionEnd;
 use sessions::Sessions;
 use std::io;
@@ -43,9 +47,6 @@ use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
 pub use guard::PATH;
-
-/// How often an idle event stream sends a keep-alive: clients give up after a few minutes.
-const KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// Limits for HTTP clients.
 #[derive(Clone, Copy, Debug)]
@@ -113,30 +114,14 @@ pub async fn serve_at(
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
         end => end?,
     };
-    let longest = longest_call(&session);
     let guard = Guard::new(&session.token, listener.local_addr()?);
     let (run, notes) = RunClient::new(session);
     let run = Arc::new(run);
     let forwarding = tokio::spawn(run_client::forward_notes(Arc::clone(&run), notes));
     let server = AgentServer { proxy: Arc::new(Proxy::new(Arc::clone(&run))), run: Arc::clone(&run) };
-    let streams = CancellationToken::new();
-    let config = StreamableHttpServerConfig::default()
-        .enforce_origin_validation()
-        .with_allowed_origins(guard.origins())
-        .with_allowed_hosts(guard.hosts())
-        .with_sse_keep_alive(Some(KEEP_ALIVE))
-        .with_cancellation_token(streams.clone());
-    let mut manager = LocalSessionManager::default();
-    manager.session_config = session_config(limits.silence);
-    let manager = Arc::new(manager);
-    let service = StreamableHttpService::new(move || Ok(server.clone()), Arc::clone(&manager), config);
-    let handler = Handler {
-        guard,
-        service,
-        sessions: Sessions::new(manager, limits.sessions),
-        body: limits.body,
-        longest,
-    };
+    let sessions = Arc::new(Sessions::new(limits.sessions, limits.silence));
+    let service = Service { server: Arc::new(server), sessions: Arc::clone(&sessions) };
+    let handler = Handler { guard, service, body: limits.body };
     let closing = CancellationToken::new();
     let ended = async {
         // unbounded: until the session ends
@@ -146,16 +131,10 @@ pub async fn serve_at(
     let connections = listener::accept_connections(listener, Arc::new(handler), limits, closing.clone());
     // unbounded: until the session ends; the shutdown has a limit
     tokio::join!(ended, connections);
-    streams.cancel();
+    sessions.end_all();
     run.finish();
     let _ = within(RUN_LIMIT, forwarding).await;
     Ok(())
-}
-
-fn session_config(silence: Duration) -> SessionConfig {
-    let mut config = SessionConfig::default();
-    config.keep_alive = Some(silence);
-    config
 }
 
 /// Returns the longest time that any call may take.

@@ -1,53 +1,166 @@
 //! The open MCP sessions. A session that its client abandoned stays open until it reaches the idle limit, or until
 //! its slot is needed.
 
+use super::event_log::EventLog;
 use crate::bound::within;
-use crate::limits::TOOL_LIMIT;
-use http::HeaderMap;
-use rmcp::transport::streamable_http_server::session::SessionManager;
-use rmcp::transport::streamable_http_server::session::local::LocalSessionManager;
+use crate::rpc::calls::Calls;
+use dogwatch_host::driver::mcp_setup::random_token;
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Instant;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+use tokio_util::sync::CancellationToken;
 
-/// The header that identifies a session.
-const HEADER: &str = "mcp-session-id";
+/// The session's own stream, for notifications that belong to no request.
+const OWN_STREAM: u64 = 0;
 
-/// The open sessions with the time of their last request.
+/// An open session.
+pub struct Session {
+    pub id: String,
+    pub calls: Calls,
+    /// Canceled when the session is over.
+    over: CancellationToken,
+    streams: Mutex<Streams>,
+    last_seen: Mutex<Instant>,
+}
+
+struct Streams {
+    /// The streams whose calls are still running, by number.
+    open: BTreeMap<u64, Arc<EventLog>>,
+    next: u64,
+}
+
+impl Session {
+    fn new(id: String) -> Session {
+        let own = Arc::new(EventLog::in_session(OWN_STREAM));
+        let streams = Streams { open: BTreeMap::from([(OWN_STREAM, own)]), next: OWN_STREAM + 1 };
+        Session {
+            id,
+            calls: Calls::default(),
+            over: CancellationToken::new(),
+            streams: Mutex::new(streams),
+            last_seen: Mutex::new(Instant::now()),
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Opens a stream for a request, and returns it with its number.
+    pub fn open_stream(&self) -> (u64, Arc<EventLog>) {
+        let mut streams = self.streams();
+        let number = streams.next;
+        streams.next += 1;
+        let log = Arc::new(EventLog::in_session(number));
+        streams.open.insert(number, Arc::clone(&log));
+        (number, log)
+    }
+
+    /// Closes the stream of a request.
+    pub fn close_stream(&self, number: u64) {
+        if let Some(log) = self.streams().open.remove(&number) {
+            log.close();
+        }
+        self.touch();
+    }
+
+    /// Returns an open stream.
+    pub fn stream(&self, number: u64) -> Option<Arc<EventLog>> {
+        self.streams().open.get(&number).cloned()
+    }
+
+    /// Returns the stream for notifications that belong to no request.
+    pub fn own_stream(&self) -> Option<Arc<EventLog>> {
+        self.stream(OWN_STREAM)
+    }
+
+    fn touch(&self) {
+        *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner) = Instant::now();
+    }
+
+    fn last_seen(&self) -> Instant {
+        *self.last_seen.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.over.cancel();
+        self.calls.cancel_all();
+        for log in std::mem::take(&mut self.streams().open).into_values() {
+            log.close();
+        }
+    }
+}
+
+/// The open sessions.
 pub struct Sessions {
-    manager: Arc<LocalSessionManager>,
     max: usize,
-    /// The time of each session's last request or response.
-    last_seen: Mutex<BTreeMap<String, Instant>>,
+    /// How long a session may be idle.
+    silence: Duration,
+    open: Mutex<BTreeMap<String, Arc<Session>>>,
 }
 
 impl Sessions {
     /// Creates an empty list with room for `max` sessions.
-    pub fn new(manager: Arc<LocalSessionManager>, max: usize) -> Sessions {
-        Sessions { manager, max, last_seen: Mutex::default() }
+    pub fn new(max: usize, silence: Duration) -> Sessions {
+        Sessions { max, silence, open: Mutex::default() }
     }
 
-    /// Records a request or response of a session. Unknown ids are dropped with the next `make_room`.
-    pub fn touch(&self, headers: &HeaderMap) {
-        let Some(id) = headers.get(HEADER).and_then(|id| id.to_str().ok()) else { return };
-        let mut last_seen = self.last_seen.lock().unwrap_or_else(PoisonError::into_inner);
-        if last_seen.len() < 2 * self.max || last_seen.contains_key(id) {
-            last_seen.insert(id.to_owned(), Instant::now());
+    fn all(&self) -> MutexGuard<'_, BTreeMap<String, Arc<Session>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Begins a session. If there is no room, it replaces the one that has been idle longest.
+    pub fn begin(self: &Arc<Self>) -> io::Result<Arc<Session>> {
+        let session = Arc::new(Session::new(random_token()?));
+        let oldest = {
+            let mut open = self.all();
+            let is_full = open.len() >= self.max;
+            let oldest = open.values().min_by_key(|session| session.last_seen()).filter(|_| is_full);
+            let oldest = oldest.map(|session| session.id.clone()).and_then(|id| open.remove(&id));
+            open.insert(session.id.clone(), Arc::clone(&session));
+            oldest
+        };
+        if let Some(oldest) = oldest {
+            oldest.end();
+        }
+        tokio::spawn(Arc::clone(self).end_when_idle(Arc::clone(&session)));
+        Ok(session)
+    }
+
+    async fn end_when_idle(self: Arc<Self>, session: Arc<Session>) {
+        loop {
+            let left = self.silence.saturating_sub(session.last_seen().elapsed());
+            if left.is_zero() {
+                self.end(&session.id);
+                return;
+            }
+            if within(left, session.over.cancelled()).await.is_ok() {
+                return;
+            }
         }
     }
 
-    /// Makes room for one more session: closes the one that has been idle longest.
-    pub async fn make_room(&self) {
-        let known = within(TOOL_LIMIT, self.manager.sessions.read()).await;
-        let Ok(alive) = known.map(|all| all.keys().cloned().collect::<Vec<_>>()) else { return };
-        let oldest = {
-            let mut last_seen = self.last_seen.lock().unwrap_or_else(PoisonError::into_inner);
-            last_seen.retain(|id, _| alive.iter().any(|alive| **alive == **id));
-            let age = |id: &&Arc<str>| last_seen.get(&***id).copied();
-            (alive.len() >= self.max).then(|| alive.iter().min_by_key(age).cloned()).flatten()
-        };
-        if let Some(id) = oldest {
-            let _ = within(TOOL_LIMIT, self.manager.close_session(&id)).await;
+    /// Returns an open session, and records that its client is there.
+    pub fn find(&self, id: &str) -> Option<Arc<Session>> {
+        let session = self.all().get(id).cloned()?;
+        session.touch();
+        Some(session)
+    }
+
+    /// Ends a session.
+    pub fn end(&self, id: &str) {
+        let session = self.all().remove(id);
+        if let Some(session) = session {
+            session.end();
+        }
+    }
+
+    /// Ends all sessions.
+    pub fn end_all(&self) {
+        let open = std::mem::take(&mut *self.all());
+        for session in open.into_values() {
+            session.end();
         }
     }
 }

@@ -1,24 +1,21 @@
 //! One server behind the proxy. It is started, or connected to, when it is first needed. Each call has a time limit,
 //! and a server that hangs repeatedly is restarted.
 
-use crate::bound::{TimeoutError, WaitError, seconds, within, within_unless};
+use crate::bound::{WaitError, seconds, within, within_unless};
 use crate::child::{self, BoundedTail, Child};
 use crate::limits::{MAX_ANSWERED, RETRY_AFTER, START_LIMIT, WRITE_LIMIT};
-use crate::proxy::connection::Connection;
-use crate::proxy::relay::{Caller, Relay};
+use crate::proxy::progress::Progress;
 use crate::proxy::remote;
+use crate::rpc::client::{Client, Lost};
+use crate::rpc::message::{Object, object};
 use crate::serve::duration;
 use crate::wire::{Peer, Wire};
 use dogwatch_core::settings::{McpPlace, McpServer};
 use dogwatch_core::text::clip;
-use rmcp::model::{
-    CallToolRequest, CallToolRequestParams, CallToolResult, ClientRequest, JsonObject,
-    PaginatedRequestParams, ResultType, ServerResult, Tool,
-};
-use rmcp::service::{Peer as Remote, PeerRequestOptions, RoleClient, RunningService, ServiceError};
+use serde_json::{Value, json};
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::sync::Mutex as AsyncMutex;
 use tokio_util::sync::CancellationToken;
@@ -32,12 +29,14 @@ pub struct Upstream {
     pub plan: McpServer,
     /// Locked while the server is started or inspected, never while a call waits for its result.
     state: AsyncMutex<State>,
-    tools: Mutex<Vec<Tool>>,
+    tools: Mutex<Vec<Object>>,
     /// The stderr of the current process, or the connection errors of a remote server.
     stderr: Mutex<BoundedTail>,
     /// Consecutive calls that timed out, and the number of the start that is abandoned for it.
     timeouts: AtomicU32,
     given_up: AtomicU64,
+    /// Counts the starts.
+    starts: AtomicU64,
 }
 
 enum State {
@@ -49,10 +48,8 @@ enum State {
     Up(Up),
 }
 
-type Service = RunningService<RoleClient, Relay>;
-
 struct Up {
-    service: Service,
+    client: Arc<Client>,
     /// Dropping it kills the process.
     _child: Option<Child>,
     /// Identifies this start of the server.
@@ -91,29 +88,30 @@ impl Upstream {
             stderr: Mutex::default(),
             timeouts: AtomicU32::new(0),
             given_up: AtomicU64::new(0),
+            starts: AtomicU64::new(0),
         }
     }
 
     /// Returns the tools that the server listed at its last start.
-    pub fn tools(&self) -> Vec<Tool> {
+    pub fn tools(&self) -> Vec<Object> {
         self.tools.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// Starts the server if it is not running. The error is for the user.
-    pub async fn ready(&self, cwd: &Path, relay: &Relay) -> Result<(), String> {
-        let peer = within(2 * START_LIMIT, self.peer(cwd, relay)).await;
-        peer.map_err(|late| format!("{}: {late}", self.plan.name))?.map(drop)
+    pub async fn ready(&self, cwd: &Path) -> Result<(), String> {
+        let client = within(2 * START_LIMIT, self.client(cwd)).await;
+        client.map_err(|late| format!("{}: {late}", self.plan.name))?.map(drop)
     }
 
-    async fn peer(&self, cwd: &Path, relay: &Relay) -> Result<(Remote<RoleClient>, u64), String> {
+    async fn client(&self, cwd: &Path) -> Result<(Arc<Client>, u64), String> {
         let name = &self.plan.name;
         let mut state = within(START_LIMIT, self.state.lock())
             .await
             .map_err(|_| format!("server `{name}` is still starting"))?;
         if let State::Up(up) = &*state {
             let given_up = self.given_up.load(Ordering::Relaxed) == up.number;
-            if !given_up && !up.service.is_closed() && !up.service.peer().is_transport_closed() {
-                return Ok((up.service.peer().clone(), up.number));
+            if !given_up && !up.client.is_closed() {
+                return Ok((Arc::clone(&up.client), up.number));
             }
             self.timeouts.store(0, Ordering::Relaxed);
             *state = State::Down { until: None, why: String::new() };
@@ -123,9 +121,9 @@ impl Upstream {
         {
             return Err(why.clone());
         }
-        match within(START_LIMIT + WRITE_LIMIT, self.start(cwd, relay)).await {
+        match within(START_LIMIT + WRITE_LIMIT, self.start(cwd)).await {
             Ok(Ok(up)) => {
-                let found = (up.service.peer().clone(), up.number);
+                let found = (Arc::clone(&up.client), up.number);
                 *state = State::Up(up);
                 Ok(found)
             }
@@ -142,57 +140,49 @@ impl Upstream {
     }
 
     /// Starts the server, sends `initialize` and lists its tools, all within one limit.
-    async fn start(&self, cwd: &Path, relay: &Relay) -> Result<Up, String> {
+    async fn start(&self, cwd: &Path) -> Result<Up, String> {
         let name = &self.plan.name;
         let stderr = BoundedTail::default();
         *self.stderr.lock().unwrap_or_else(PoisonError::into_inner) = stderr.clone();
         let began = Instant::now();
-        let (service, child) = match &self.plan.place {
+        let (client, child) = match &self.plan.place {
             McpPlace::Command(argv) => {
-                let started = within(START_LIMIT, self.start_process(argv, cwd, relay, stderr)).await;
-                let (service, child) = started.map_err(|late| self.no_initialize(late))??;
-                (service, Some(child))
+                let (client, child) = self.start_process(argv, cwd, stderr)?;
+                (client, Some(child))
             }
             McpPlace::Url(url) => {
-                let wire = remote::transport(&self.plan, url, stderr)
+                let remote = remote::client(&self.plan, url, stderr)
                     .map_err(|why| format!("server `{name}` cannot be called: {why}"))?;
-                let initialized = within(START_LIMIT, self.initialize(relay, Connection::new(wire))).await;
-                (initialized.map_err(|late| self.no_initialize(late))??, None)
+                (Client::over_http(remote), None)
             }
         };
+        let initialized = within(START_LIMIT, client.initialize()).await;
+        initialized
+            .map_err(|late| format!("server `{name}` did not answer `initialize`: {late}"))?
+            .map_err(|Lost| self.gone())?;
         let left = START_LIMIT.saturating_sub(began.elapsed());
-        let tools = match within(left, list(service.peer())).await {
+        let tools = match within(left, list(&client)).await {
             Ok(Ok(tools)) => tools,
             Ok(Err(why)) => return Err(format!("server `{name}` did not list its tools: {why}")),
             Err(late) => return Err(format!("server `{name}` did not list its tools: {late}")),
         };
         *self.tools.lock().unwrap_or_else(PoisonError::into_inner) = tools;
-        Ok(Up { service, _child: child, number: relay.next_number() })
+        let number = self.starts.fetch_add(1, Ordering::Relaxed) + 1;
+        Ok(Up { client: Arc::new(client), _child: child, number })
     }
 
-    async fn start_process(
+    fn start_process(
         &self,
         argv: &[String],
         cwd: &Path,
-        relay: &Relay,
         stderr: BoundedTail,
-    ) -> Result<(Service, Child), String> {
+    ) -> Result<(Client, Child), String> {
         let cannot = |why: String| format!("server `{}` cannot be started: {why}", self.plan.name);
         let started = child::start(argv, cwd, true).map_err(|error| cannot(error.to_string()))?;
         let stdin = started.stdin.ok_or_else(|| cannot("it has no stdin".to_owned()))?;
         tokio::spawn(child::drain(started.stderr, stderr));
         let wire = Wire::new(started.stdout, stdin, Peer::Server, MAX_ANSWERED);
-        let initialized = within(START_LIMIT, self.initialize(relay, Connection::new(wire))).await;
-        Ok((initialized.map_err(|late| self.no_initialize(late))??, started.child))
-    }
-
-    async fn initialize(&self, relay: &Relay, connection: Connection) -> Result<Service, String> {
-        let initialized = within(START_LIMIT, rmcp::serve_client(relay.clone(), connection)).await;
-        initialized.map_err(|late| self.no_initialize(late))?.map_err(|_| self.gone())
-    }
-
-    fn no_initialize(&self, late: TimeoutError) -> String {
-        format!("server `{}` did not answer `initialize`: {late}", self.plan.name)
+        Ok((Client::over_pipes(wire), started.child))
     }
 
     /// Returns the time limit of a call to this tool.
@@ -202,56 +192,42 @@ impl Upstream {
     }
 
     /// Makes one call. Always returns within the tool's limit plus the time to start the server.
-    pub async fn call(
-        &self,
-        cwd: &Path,
-        relay: &Relay,
-        call: ToolCall<'_>,
-    ) -> Result<CallToolResult, CallError> {
+    pub async fn call(&self, cwd: &Path, call: ToolCall<'_>) -> Result<Value, CallError> {
         let name = &self.plan.name;
-        let (peer, number) = within(2 * START_LIMIT, self.peer(cwd, relay))
+        let (client, number) = within(2 * START_LIMIT, self.client(cwd))
             .await
             .map_err(|late| CallError::Down(format!("server `{name}`: {late}")))?
             .map_err(CallError::Down)?;
         let limit = self.limit(call.tool);
-        let mut params = CallToolRequestParams::new(call.tool.to_owned());
-        params.arguments = call.arguments;
-        let request = ClientRequest::CallToolRequest(CallToolRequest::new(params));
-        let options = PeerRequestOptions::no_options();
-        let sent = within(WRITE_LIMIT.min(limit), peer.send_cancellable_request(request, options)).await;
-        let mut handle = match sent {
-            Ok(Ok(handle)) => handle,
-            Ok(Err(_)) => return Err(self.lost(number)),
+        let mut params = object(json!({"name": call.tool}));
+        params.extend(call.arguments.map(|arguments| ("arguments".to_owned(), arguments.into())));
+        let sent = client.send("tools/call", params, Some(call.progress));
+        let mut waiting = match within(WRITE_LIMIT.min(limit), sent).await {
+            Ok(Ok(waiting)) => waiting,
+            Ok(Err(Lost)) => return Err(self.lost(number)),
             Err(_) => return Err(self.timed_out(number, call.tool, limit)),
         };
-        let relayed = call.progress.map(|progress| relay.forward(handle.progress_token.clone(), progress));
-        let answered = within_unless(limit, call.canceled.cancelled(), &mut handle.rx).await;
-        if let Some(relayed) = relayed {
-            let _ = within(WRITE_LIMIT, relayed.settled()).await;
-        }
-        match answered {
-            Ok(Ok(Ok(ServerResult::CallToolResult(mut result)))) => {
+        match within_unless(limit, call.canceled.cancelled(), waiting.response()).await {
+            Ok(Ok(Ok(result))) => {
                 self.timeouts.store(0, Ordering::Relaxed);
-                // Servers of the old protocol omit the result type, and strict agents require it.
-                result.result_type.get_or_insert(ResultType::COMPLETE);
-                Ok(result)
-            }
-            Ok(Ok(Ok(_))) => {
-                let text = format!(
-                    "server `{name}` answered `{}` with a question, which is not supported",
-                    call.tool
-                );
+                let kind = result.get("resultType").and_then(Value::as_str);
+                if result.is_object() && matches!(kind, None | Some("complete")) {
+                    return Ok(result);
+                }
+                let what = if result.is_object() { "a question" } else { "something" };
+                let tool = call.tool;
+                let text = format!("server `{name}` answered `{tool}` with {what}, which is not supported");
                 Err(CallError::Refused(text))
             }
-            Ok(Ok(Err(ServiceError::McpError(error)))) => {
+            Ok(Ok(Err(error))) => {
                 self.timeouts.store(0, Ordering::Relaxed);
                 Err(CallError::Refused(format!("server `{name}`: {}", clip(&error.message, 4_000))))
             }
-            Ok(Ok(Err(_)) | Err(_)) => Err(self.lost(number)),
+            Ok(Err(Lost)) => Err(self.lost(number)),
             Err(error) => {
                 let reason = if error == WaitError::Canceled { "canceled" } else { "took too long" };
                 // Notify the server. A late result is dropped.
-                let _ = within(WRITE_LIMIT, handle.cancel(Some(reason.to_owned()))).await;
+                let _ = within(WRITE_LIMIT, client.cancel(waiting.id(), reason)).await;
                 match error {
                     WaitError::Canceled => Err(CallError::Canceled),
                     WaitError::TimedOut(_) => Err(self.timed_out(number, call.tool, limit)),
@@ -301,22 +277,31 @@ impl Upstream {
 /// A call of one tool.
 pub struct ToolCall<'a> {
     pub tool: &'a str,
-    pub arguments: Option<JsonObject>,
+    pub arguments: Option<Object>,
     pub canceled: &'a CancellationToken,
-    /// The caller that receives progress notifications.
-    pub progress: Option<Caller>,
+    /// Receives progress notifications.
+    pub progress: Arc<Progress>,
 }
 
-/// Lists the tools of a server, up to the limits.
-async fn list(peer: &Remote<RoleClient>) -> Result<Vec<Tool>, String> {
+/// Lists the tools of a server, up to the limits. Entries that are not tools are left out.
+async fn list(client: &Client) -> Result<Vec<Object>, String> {
     let (mut tools, mut cursor) = (Vec::new(), None);
     for _ in 0..MAX_PAGES {
-        let page = PaginatedRequestParams::default().with_cursor(cursor.take());
-        let asked =
-            within(START_LIMIT, peer.list_tools(Some(page))).await.map_err(|late| late.to_string())?;
-        let page = asked.map_err(|error| error.to_string())?;
-        tools.extend(page.tools);
-        cursor = page.next_cursor;
+        let params = object(cursor.take().map_or(json!({}), |cursor: Value| json!({"cursor": cursor})));
+        let sent = within(START_LIMIT, client.send("tools/list", params, None)).await;
+        let lost = |Lost| "the connection is lost".to_owned();
+        let mut waiting = sent.map_err(|late| late.to_string())?.map_err(lost)?;
+        let response = within(START_LIMIT, waiting.response()).await.map_err(|late| late.to_string())?;
+        let page = response.map_err(lost)?.map_err(|error| clip(&error.message, 400).to_owned())?;
+        let mut page = object(page);
+        let Some(Value::Array(listed)) = page.remove("tools") else {
+            return Err("the response has no list".to_owned());
+        };
+        tools.extend(listed.into_iter().map(object).filter(|tool| {
+            tool.get("name").is_some_and(Value::is_string)
+                && tool.get("inputSchema").is_some_and(Value::is_object)
+        }));
+        cursor = page.remove("nextCursor").filter(Value::is_string);
         if cursor.is_none() || tools.len() >= MAX_TOOLS {
             break;
         }

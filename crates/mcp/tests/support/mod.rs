@@ -164,18 +164,28 @@ impl Agent {
         checks: &[&str],
         pinned: Option<Pinned>,
     ) -> Agent {
+        let mut agent = Agent::start_without_initialize(dir, servers, checks, pinned);
+        let initialize_request = json!({"protocolVersion": "2025-11-25", "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"}});
+        agent.ask("initialize", initialize_request).await;
+        agent.put(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
+        agent
+    }
+
+    /// Like `start_in`, without the first request.
+    pub fn start_without_initialize(
+        dir: tempfile::TempDir,
+        servers: Vec<McpServer>,
+        checks: &[&str],
+        pinned: Option<Pinned>,
+    ) -> Agent {
         let (mut session, run) = session(dir.path(), servers, checks);
         session.pinned = pinned;
         let (ours, theirs) = tokio::io::duplex(64 * 1024);
         let (read, write) = tokio::io::split(theirs);
         tokio::spawn(dogwatch_mcp::serve_on(session, Wire::new(read, write, Peer::Agent, MAX_ASKED)));
         let (read, write) = tokio::io::split(ours);
-        let mut agent = Agent { write, read: BufReader::new(read), next: 0, run, dir, notes: Vec::new() };
-        let initialize_request = json!({"protocolVersion": "2025-11-25", "capabilities": {},
-            "clientInfo": {"name": "test", "version": "1"}});
-        agent.ask("initialize", initialize_request).await;
-        agent.put(&json!({"jsonrpc": "2.0", "method": "notifications/initialized"}).to_string()).await;
-        agent
+        Agent { write, read: BufReader::new(read), next: 0, run, dir, notes: Vec::new() }
     }
 
     pub async fn put(&mut self, line: &str) {

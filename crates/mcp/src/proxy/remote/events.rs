@@ -1,13 +1,14 @@
 //! Reads a response that is an event stream, with limits on memory, rate and time.
 
+use super::RemoteError;
 use crate::limits::MAX_ANSWERED;
 use crate::lines::{InputLine, Lines};
+use crate::rpc::message::Message;
 use crate::wire::{MAX_GARBAGE_LINES, MAX_PER_SECOND};
 use bytes::Bytes;
 use hyper::body::Body;
-use rmcp::transport::streamable_http_client::SseError;
 use serde::de::IgnoredAny;
-use sse_stream::Sse;
+use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
@@ -16,10 +17,17 @@ use tokio::time::{Sleep, sleep};
 /// The limit on lines per second: an event has a few lines.
 const LINES_PER_SECOND: u32 = 4 * MAX_PER_SECOND;
 
+/// A server-sent event. Its id is ignored, because an interrupted response is not resumed.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Event {
+    name: Option<String>,
+    data: Option<String>,
+}
+
 /// A parser for server-sent events. An oversized event ends the stream.
 struct Parser {
     lines: Lines,
-    open: Sse,
+    open: Event,
     garbage: u64,
 }
 
@@ -29,11 +37,11 @@ struct StreamError(&'static str);
 
 impl Parser {
     fn new(max: usize) -> Parser {
-        Parser { lines: Lines::new(max), open: Sse::default(), garbage: 0 }
+        Parser { lines: Lines::new(max), open: Event::default(), garbage: 0 }
     }
 
     /// Returns the next complete event, and adds the number of parsed lines to `lines_seen`.
-    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Sse>, StreamError> {
+    fn next(&mut self, lines_seen: &mut u32) -> Result<Option<Event>, StreamError> {
         while let Some(line) = self.lines.next() {
             *lines_seen += 1;
             let InputLine::Whole(bytes) = line else { return Err(StreamError("an event is too long")) };
@@ -66,18 +74,17 @@ impl Parser {
                 }
                 data.push_str(value);
             }
-            "event" => self.open.event = Some(value.to_owned()),
-            "id" if !value.contains('\0') => self.open.id = Some(value.to_owned()),
-            // `retry` is ignored: reconnecting is our decision.
+            "event" => self.open.name = Some(value.to_owned()),
+            // `id` and `retry` are for clients that reconnect.
             _ => {}
         }
         Ok(())
     }
 
     /// Returns whether the event has data. Tolerates a limited number of invalid messages.
-    fn is_event(&mut self, event: &Sse) -> Result<bool, StreamError> {
+    fn is_event(&mut self, event: &Event) -> Result<bool, StreamError> {
         let Some(data) = event.data.as_deref() else { return Ok(false) };
-        let message = matches!(event.event.as_deref(), None | Some("" | "message"));
+        let message = matches!(event.name.as_deref(), None | Some("" | "message"));
         if message && !data.trim().is_empty() && serde_json::from_str::<IgnoredAny>(data).is_err() {
             self.garbage += 1;
         }
@@ -125,24 +132,31 @@ impl<B> Events<B> {
         }
     }
 
-    fn give_up(
-        &mut self,
-        why: impl Into<Box<dyn std::error::Error + Send + Sync>>,
-    ) -> Option<Result<Sse, SseError>> {
+    fn give_up(&mut self, why: impl std::fmt::Display) -> Option<Result<Event, RemoteError>> {
         self.finished = true;
-        Some(Err(SseError::Body(why.into())))
+        Some(Err(RemoteError(why.to_string())))
     }
 }
 
-impl<B> futures_core::Stream for Events<B>
+impl<B> Events<B>
 where
     B: Body<Data = Bytes> + Unpin,
     B::Error: std::error::Error + Send + Sync + 'static,
 {
-    type Item = Result<Sse, SseError>;
+    /// Returns the next valid message; `None` at the end of the stream.
+    pub async fn next_message(&mut self) -> Result<Option<Message>, RemoteError> {
+        loop {
+            // unbounded: the whole stream has a limit, see `new`
+            let Some(event) = poll_fn(|cx| self.poll_next(cx)).await.transpose()? else { return Ok(None) };
+            let is_message = matches!(event.name.as_deref(), None | Some("" | "message"));
+            if is_message && let Ok(message) = Message::parse(event.data.unwrap_or_default().as_bytes()) {
+                return Ok(Some(message));
+            }
+        }
+    }
 
-    fn poll_next(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
+    fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Event, RemoteError>>> {
+        let this = self;
         loop {
             if this.finished {
                 return Poll::Ready(None);
@@ -182,7 +196,7 @@ where
 mod tests {
     use super::*;
 
-    fn parse(max: usize, pieces: &[&str]) -> (Vec<Sse>, Option<StreamError>) {
+    fn parse(max: usize, pieces: &[&str]) -> (Vec<Event>, Option<StreamError>) {
         let (mut parser, mut lines_seen, mut found) = (Parser::new(max), 0, Vec::new());
         for piece in pieces {
             parser.lines.push(piece.as_bytes());
@@ -209,8 +223,8 @@ mod tests {
                 "data: half",
             ],
         );
-        let first = Sse::default().event("message").id("1").data("{\"a\":\n1}");
-        assert_eq!(found, [first, Sse::default().data("2")]);
+        let first = Event { name: Some("message".to_owned()), data: Some("{\"a\":\n1}".to_owned()) };
+        assert_eq!(found, [first, Event { name: None, data: Some("2".to_owned()) }]);
         assert_eq!(wrong, None);
     }
 

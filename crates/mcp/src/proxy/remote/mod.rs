@@ -1,5 +1,4 @@
-//! A server behind a URL, over streamable HTTP. rmcp implements the protocol; this module does all network I/O, with
-//! limits on time and memory.
+//! A server behind a URL, over streamable HTTP, with limits on time and memory.
 //!
 //! ```text
 //! connect.rs  connection pool, with TLS for https    events.rs  event streams
@@ -14,6 +13,8 @@ mod events;
 use crate::bound::{TimeoutError, seconds, within};
 use crate::child::BoundedTail;
 use crate::limits::{MAX_ANSWERED, START_LIMIT, WRITE_LIMIT};
+use crate::rpc::client::{INITIALIZE, INITIALIZED, Inbox, initialize_params};
+use crate::rpc::message::{Id, Message, Object, Request as RpcRequest, Response as RpcResponse};
 use bytes::Bytes;
 use connect::Pool;
 use dogwatch_core::settings::McpServer;
@@ -25,23 +26,17 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST, HeaderMap, HeaderName, HeaderValu
 use http::{Method, Request, StatusCode};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Incoming;
-use rmcp::model::{ClientJsonRpcMessage, ServerJsonRpcMessage};
-use rmcp::transport::StreamableHttpClientTransport;
-use rmcp::transport::common::client_side_sse::NeverRetry;
-use rmcp::transport::streamable_http_client::{
-    SseError, StreamableHttpClient, StreamableHttpClientTransportConfig, StreamableHttpError,
-    StreamableHttpPostResponse,
-};
-use sse_stream::Sse;
-use std::collections::HashMap;
+use serde_json::Value;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 /// How much of the body of an error response is read, in bytes.
 const MAX_REFUSAL: usize = 4 * 1024;
 const SESSION: HeaderName = HeaderName::from_static("mcp-session-id");
-const LAST_EVENT: HeaderName = HeaderName::from_static("last-event-id");
+const VERSION: HeaderName = HeaderName::from_static("mcp-protocol-version");
+/// How long to read the rest of an event stream after its response, so that the connection can be used again.
+const REST_LIMIT: Duration = Duration::from_millis(50);
 const JSON: &str = "application/json";
 const EVENT_STREAM: &str = "text/event-stream";
 
@@ -63,171 +58,223 @@ impl From<TimeoutError> for RemoteError {
     }
 }
 
-type Failed = StreamableHttpError<RemoteError>;
-type Stream = std::pin::Pin<Box<dyn futures_core::Stream<Item = Result<Sse, SseError>> + Send>>;
-
-/// The HTTP client for one server.
-#[derive(Clone)]
+/// The client for one server.
 pub struct Remote {
-    pool: Arc<Pool>,
+    pool: Pool,
+    headers: Vec<(HeaderName, HeaderValue)>,
     /// How long a complete response may take.
     longest: Duration,
     /// The latest errors, for the message about a lost server.
     errors: BoundedTail,
+    session: Mutex<Session>,
+    /// Held while a session that the server has forgotten is replaced.
+    replacing: tokio::sync::Mutex<()>,
 }
 
-/// Creates the transport to a server. Nothing is sent yet.
-pub fn transport(
-    plan: &McpServer,
-    url: &str,
-    errors: BoundedTail,
-) -> Result<StreamableHttpClientTransport<Remote>, String> {
+/// What the server said in its response to `initialize`.
+#[derive(Clone, Default)]
+struct Session {
+    id: Option<HeaderValue>,
+    version: Option<HeaderValue>,
+    /// Counts the sessions.
+    number: u64,
+}
+
+/// Why a request has no response.
+enum PostError {
+    /// The server has forgotten the session.
+    Forgotten,
+    Failed(RemoteError),
+}
+
+impl<E: Into<RemoteError>> From<E> for PostError {
+    fn from(error: E) -> PostError {
+        PostError::Failed(error.into())
+    }
+}
+
+/// A successful response.
+enum Answer {
+    Accepted,
+    Whole(Message),
+    Events(Events<Incoming>),
+}
+
+/// Creates the client for a server. Nothing is sent yet.
+pub fn client(plan: &McpServer, url: &str, errors: BoundedTail) -> Result<Remote, String> {
     let variable = |name: &str| std::env::var(name).ok();
     let url = fill(url, variable).map_err(|bad| bad.to_string())?;
     let address = Address::parse(&url).map_err(|bad| bad.to_string())?;
-    let mut headers = HashMap::new();
+    let mut headers = Vec::new();
     for (name, value) in &plan.headers {
         let value = fill(value, variable).map_err(|bad| format!("header `{name}`: {bad}"))?;
         let name = HeaderName::try_from(name).map_err(|_| format!("`{name}` is not a valid header name"))?;
         let value = HeaderValue::try_from(value.trim())
             .map_err(|_| format!("header `{name}`: the value contains invalid characters"))?;
-        headers.insert(name, value);
+        headers.push((name, value));
     }
     let calls =
         plan.tools.iter().map(|(_, limit)| *limit).fold(plan.timeout, dogwatch_core::time::dur::Dur::max);
     let longest = crate::serve::duration(calls).max(START_LIMIT).saturating_add(2 * WRITE_LIMIT);
     let shown = redact::url(&url);
     let pool = Pool::new(address).map_err(|error| format!("{shown}: {error}"))?;
-    let mut config = StreamableHttpClientTransportConfig::with_uri(shown).custom_headers(headers);
-    config.retry_config = Arc::new(NeverRetry::default());
-    config.max_sse_event_size = MAX_ANSWERED;
-    let remote = Remote { pool: Arc::new(pool), longest, errors };
-    Ok(StreamableHttpClientTransport::with_client(remote, config))
-}
-
-impl StreamableHttpClient for Remote {
-    type Error = RemoteError;
-
-    async fn post_message(
-        &self,
-        _uri: Arc<str>,
-        message: ClientJsonRpcMessage,
-        session: Option<Arc<str>>,
-        _auth: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
-        let posted = within(self.longest, self.post(message, session.as_deref(), headers)).await;
-        self.remember(posted.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
-    }
-
-    async fn delete_session(
-        &self,
-        _uri: Arc<str>,
-        session: Arc<str>,
-        _auth: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<(), Failed> {
-        let request = self.request(Method::DELETE, Some(&session), headers)?;
-        // Ignore the response: the session is over either way.
-        let _ = within(WRITE_LIMIT, self.pool.send(request, WRITE_LIMIT)).await;
-        Ok(())
-    }
-
-    /// Resumes a response that was interrupted. No other stream is opened.
-    async fn get_stream(
-        &self,
-        _uri: Arc<str>,
-        session: Option<Arc<str>>,
-        last_event: Option<String>,
-        _auth: Option<String>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Stream, Failed> {
-        let Some(last_event) = last_event else { return Err(Failed::ServerDoesNotSupportSse) };
-        let resumed = within(self.longest, self.resume(&last_event, session.as_deref(), headers)).await;
-        self.remember(resumed.unwrap_or_else(|late| Err(Failed::Client(late.into()))))
-    }
+    Ok(Remote {
+        pool,
+        headers,
+        longest,
+        errors,
+        session: Mutex::default(),
+        replacing: tokio::sync::Mutex::default(),
+    })
 }
 
 impl Remote {
+    /// Begins a session.
+    pub async fn initialize(&self) -> Result<(), RemoteError> {
+        let begun = within(2 * self.longest, self.begin()).await;
+        self.remember(begun.unwrap_or_else(|late| Err(late.into())))
+    }
+
+    async fn begin(&self) -> Result<(), RemoteError> {
+        let (method, params) = (INITIALIZE.to_owned(), initialize_params());
+        let request = Message::Request(RpcRequest { id: Id::Number(0), method, params });
+        let posted = within(self.longest, self.post(&request, &Session::default())).await?;
+        let (answer, id) = posted.map_err(|error| error.into_remote("the server has no session"))?;
+        let response = within(self.longest, first_response(answer)).await??;
+        let version = response.get("protocolVersion").and_then(Value::as_str);
+        let version = version.and_then(|version| HeaderValue::try_from(version).ok());
+        let version = version.ok_or_else(|| RemoteError("answered without a protocol version".to_owned()))?;
+        {
+            let mut session = self.session.lock().unwrap_or_else(PoisonError::into_inner);
+            *session = Session { id, version: Some(version), number: session.number + 1 };
+        }
+        let initialized = Message::notification(INITIALIZED, Object::new());
+        within(self.longest, self.notify(initialized)).await?
+    }
+
+    /// Sends a request, and gives every message of the response to the inbox. Begins a new session if the server has
+    /// forgotten the present one.
+    pub async fn exchange(&self, id: i64, request: Message, inbox: &Inbox) {
+        let exchanged = within(4 * self.longest, self.try_exchange(id, &request, inbox)).await;
+        let _ = self.remember(exchanged.unwrap_or_else(|late| Err(late.into())));
+    }
+
+    async fn try_exchange(&self, id: i64, request: &Message, inbox: &Inbox) -> Result<(), RemoteError> {
+        let session = self.session();
+        let mut posted = within(self.longest, self.post(request, &session)).await?;
+        if matches!(posted, Err(PostError::Forgotten)) {
+            within(2 * self.longest, self.replace(session.number)).await??;
+            posted = within(self.longest, self.post(request, &self.session())).await?;
+        }
+        let (answer, _) = posted.map_err(|error| error.into_remote("the server forgot its new session"))?;
+        match answer {
+            Answer::Accepted => Err(RemoteError("answered a request without a response".to_owned())),
+            Answer::Whole(message) => {
+                inbox.receive(message);
+                Ok(())
+            }
+            Answer::Events(events) => within(self.longest, self.relay(id, events, inbox)).await?,
+        }
+    }
+
+    /// Gives the messages of an event stream to the inbox until the response has come.
+    async fn relay(&self, id: i64, mut events: Events<Incoming>, inbox: &Inbox) -> Result<(), RemoteError> {
+        while let Some(message) = within(self.longest, events.next_message()).await?? {
+            if let Some(answer) = inbox.receive(message) {
+                let _ = within(WRITE_LIMIT, self.notify(answer)).await;
+            }
+            if !inbox.is_open(id) {
+                let rest =
+                    async { while let Ok(Ok(Some(_))) = within(REST_LIMIT, events.next_message()).await {} };
+                let _ = within(REST_LIMIT, rest).await;
+                return Ok(());
+            }
+        }
+        Err(RemoteError("the event stream ended before the response".to_owned()))
+    }
+
+    /// Replaces the session with this number, unless another request has done so.
+    async fn replace(&self, number: u64) -> Result<(), RemoteError> {
+        let _one = within(self.longest, self.replacing.lock()).await?;
+        if self.session().number != number {
+            return Ok(());
+        }
+        within(2 * self.longest, self.begin()).await?
+    }
+
+    /// Sends a message that has no response. A forgotten session is not an error here.
+    pub async fn notify(&self, message: Message) -> Result<(), RemoteError> {
+        match within(self.longest, self.post(&message, &self.session())).await? {
+            Ok(_) | Err(PostError::Forgotten) => Ok(()),
+            Err(PostError::Failed(error)) => Err(error),
+        }
+    }
+
+    /// Ends the session.
+    pub async fn end_session(&self) {
+        let session = self.session();
+        if session.id.is_some()
+            && let Ok(request) = self.request(Method::DELETE, &session)
+        {
+            // Ignore the response: the session is over either way.
+            let _ = within(WRITE_LIMIT, self.pool.send(request, WRITE_LIMIT)).await;
+        }
+    }
+
+    fn session(&self) -> Session {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Posts a message. Returns the response and the session that it names.
     async fn post(
         &self,
-        message: ClientJsonRpcMessage,
-        session: Option<&str>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<StreamableHttpPostResponse, Failed> {
-        let is_request = matches!(message, ClientJsonRpcMessage::Request(_));
-        let mut request = self.request(Method::POST, session, headers)?;
-        *request.body_mut() = Full::new(Bytes::from(serde_json::to_vec(&message)?));
-        let sent = within(self.longest, self.pool.send(request, self.longest)).await;
-        let answer = sent.map_err(RemoteError::from).and_then(|sent| sent).map_err(Failed::Client)?;
+        message: &Message,
+        session: &Session,
+    ) -> Result<(Answer, Option<HeaderValue>), PostError> {
+        let mut request = self.request(Method::POST, session)?;
+        *request.body_mut() = Full::new(Bytes::from(message.to_json()));
+        let answer = within(self.longest, self.pool.send(request, self.longest)).await??;
         let (head, body) = answer.into_parts();
         let status = head.status;
-        if status == StatusCode::NOT_FOUND && session.is_some() {
-            return Err(Failed::SessionExpired);
+        if status == StatusCode::NOT_FOUND && session.id.is_some() {
+            return Err(PostError::Forgotten);
         }
         if !status.is_success() {
-            return Err(Failed::Client(
-                within(WRITE_LIMIT, refusal(status, body)).await.unwrap_or_else(RemoteError::from),
-            ));
+            return Err(within(WRITE_LIMIT, refusal(status, body))
+                .await
+                .unwrap_or_else(RemoteError::from)
+                .into());
         }
+        let is_request = matches!(message, Message::Request(_));
         if !is_request || matches!(status, StatusCode::ACCEPTED | StatusCode::NO_CONTENT) {
-            return Ok(StreamableHttpPostResponse::Accepted);
+            return Ok((Answer::Accepted, None));
         }
-        let session_id = head.headers.get(SESSION).and_then(|id| id.to_str().ok()).map(str::to_owned);
+        let id = head.headers.get(SESSION).cloned();
         match kind(&head.headers) {
-            EVENT_STREAM => {
-                let events = Events::new(body, self.longest);
-                Ok(StreamableHttpPostResponse::Sse(Box::pin(events), session_id))
-            }
+            EVENT_STREAM => Ok((Answer::Events(Events::new(body, self.longest)), id)),
             JSON => {
-                let whole = within(self.longest, self.whole(body)).await.map_err(RemoteError::from);
-                let message = whole.and_then(|whole| whole).map_err(Failed::Client)?;
-                Ok(StreamableHttpPostResponse::Json(message, session_id))
+                let whole = within(self.longest, self.whole(body)).await??;
+                Ok((Answer::Whole(whole), id))
             }
-            other => Err(Failed::Client(RemoteError(format!(
-                "answered with `{}`, which is not MCP",
-                clip(other, 100)
-            )))),
+            other => {
+                let other = clip(other, 100);
+                Err(RemoteError(format!("answered with `{other}`, which is not MCP")).into())
+            }
         }
     }
 
     /// Reads a response that is a single message.
-    async fn whole(&self, body: Incoming) -> Result<ServerJsonRpcMessage, RemoteError> {
+    async fn whole(&self, body: Incoming) -> Result<Message, RemoteError> {
         let body = within(self.longest, Limited::new(body, MAX_ANSWERED).collect()).await?;
         let body = body.map_err(|error| match error.is::<http_body_util::LengthLimitError>() {
             true => RemoteError(format!("a message has at most {MAX_ANSWERED} bytes")),
             false => RemoteError(format!("the response is incomplete: {error}")),
         })?;
-        serde_json::from_slice(&body.to_bytes())
+        Message::parse(&body.to_bytes())
             .map_err(|error| RemoteError(format!("invalid message in the response: {error}")))
     }
 
-    async fn resume(
-        &self,
-        last_event: &str,
-        session: Option<&str>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Stream, Failed> {
-        let mut request = self.request(Method::GET, session, headers)?;
-        request.headers_mut().insert(ACCEPT, HeaderValue::from_static(EVENT_STREAM));
-        if let Ok(id) = HeaderValue::try_from(last_event) {
-            request.headers_mut().insert(LAST_EVENT, id);
-        }
-        let sent = within(self.longest, self.pool.send(request, self.longest)).await;
-        let answer = sent.map_err(RemoteError::from).and_then(|sent| sent).map_err(Failed::Client)?;
-        let (head, body) = answer.into_parts();
-        match (head.status, kind(&head.headers)) {
-            (StatusCode::OK, EVENT_STREAM) => Ok(Box::pin(Events::new(body, self.longest))),
-            _ => Err(Failed::ServerDoesNotSupportSse),
-        }
-    }
-
-    fn request(
-        &self,
-        method: Method,
-        session: Option<&str>,
-        headers: HashMap<HeaderName, HeaderValue>,
-    ) -> Result<Request<Full<Bytes>>, Failed> {
+    fn request(&self, method: Method, session: &Session) -> Result<Request<Full<Bytes>>, RemoteError> {
         let address = self.pool.address();
         let request = Request::builder()
             .method(method)
@@ -237,27 +284,54 @@ impl Remote {
             .header(CONTENT_TYPE, JSON)
             .header("user-agent", concat!("dogwatch/", env!("CARGO_PKG_VERSION")))
             .body(Full::default());
-        let mut request = request.map_err(|error| Failed::Client(RemoteError(error.to_string())))?;
-        request.headers_mut().extend(headers);
-        if let Some(id) = session.and_then(|id| HeaderValue::try_from(id).ok()) {
-            request.headers_mut().insert(SESSION, id);
-        }
+        let mut request = request.map_err(|error| RemoteError(error.to_string()))?;
+        let headers = request.headers_mut();
+        headers.extend(self.headers.iter().cloned());
+        headers.extend(session.id.clone().map(|id| (SESSION, id)));
+        headers.extend(session.version.clone().map(|version| (VERSION, version)));
         Ok(request)
     }
 
     /// Records the error of a failed request.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
-    fn remember<T>(&self, result: Result<T, Failed>) -> Result<T, Failed> {
-        if let Err(error) = &result
-            && !matches!(error, Failed::SessionExpired | Failed::ServerDoesNotSupportSse)
-        {
-            let text = match error {
-                Failed::Client(error) => error.to_string(),
-                other => other.to_string(),
-            };
-            self.errors.push(format!("{}\n", one_line(&text, 400)).as_bytes());
+    fn remember<T>(&self, result: Result<T, RemoteError>) -> Result<T, RemoteError> {
+        result.inspect_err(|error| {
+            self.errors.push(format!("{}\n", one_line(&error.to_string(), 400)).as_bytes());
+        })
+    }
+}
+
+impl PostError {
+    fn into_remote(self, forgotten: &str) -> RemoteError {
+        match self {
+            PostError::Forgotten => RemoteError(forgotten.to_owned()),
+            PostError::Failed(error) => error,
         }
-        result
+    }
+}
+
+/// Returns the result in the response to `initialize`.
+async fn first_response(answer: Answer) -> Result<Value, RemoteError> {
+    let mut next = Some(answer);
+    let mut events = None;
+    loop {
+        let message = match (next.take(), &mut events) {
+            (Some(Answer::Whole(message)), _) => Some(message),
+            (Some(Answer::Events(stream)), _) => {
+                events = Some(stream);
+                continue;
+            }
+            (None, Some(events)) => within(START_LIMIT, events.next_message()).await??,
+            (Some(Answer::Accepted) | None, _) => None,
+        };
+        match message {
+            Some(Message::Response(RpcResponse { result, .. })) => {
+                return result
+                    .map_err(|error| RemoteError(format!("refused `initialize`: {}", error.message)));
+            }
+            // Other messages may come first.
+            Some(_) if events.is_some() => {}
+            Some(_) | None => return Err(RemoteError("answered without a response".to_owned())),
+        }
     }
 }
 
