@@ -49,7 +49,11 @@ impl Outbox {
     pub fn notify(&self, method: &str, params: Object) {
         let message = Message::notification(method, params);
         match self {
-            Outbox::Queue(queue) => drop(queue.upgrade().map(|queue| queue.try_send(message))),
+            Outbox::Queue(queue) => {
+                if let Some(queue) = queue.upgrade() {
+                    let _ = queue.try_send(message);
+                }
+            }
             Outbox::Log(log) => log.push(&message),
         }
     }
