@@ -19,8 +19,9 @@ use tokio_util::sync::CancellationToken;
 const KEEP_ALIVE: Duration = Duration::from_secs(60);
 /// How long a client is asked to wait before it reconnects, in milliseconds.
 const RETRY_MS: u64 = 3_000;
-/// How many events, and how many bytes, a log keeps. The oldest are dropped.
+/// How many events a log keeps. The oldest are dropped.
 const MAX_EVENTS: usize = 256;
+/// How many bytes a log keeps, except for its last event.
 const MAX_BYTES: usize = 2 * MAX_ANSWERED;
 
 /// The events of one stream.
