@@ -14,6 +14,7 @@ mod log_dir;
 mod loop_args;
 mod operator;
 mod pinning;
+mod remote;
 mod run_handle;
 mod runs;
 mod sandboxing;

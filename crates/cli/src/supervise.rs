@@ -190,6 +190,7 @@ fn register(ready: &Ready, notices: &mut Vec<Input>) {
         pid: std::process::id(),
         since: clock::now().wall,
         head: ready.keeps_head,
+        origin: None,
     };
     if let Err(error) = Registry::of_user().add(&pointer) {
         let detail = format!("cannot add the run to the list of runs: {error}");

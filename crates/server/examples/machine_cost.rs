@@ -47,6 +47,7 @@ fn measure(dir: &Path, seconds: u64) -> std::io::Result<()> {
         tcp: Some((listener, token.clone())),
         socket: Some(socket.clone()),
         limits: MachineSetup::limits(),
+        others: None,
         external: WatchPolicy::of(Profile::Quick),
         continue_run: std::sync::Arc::new(|_| Err("nothing continues here".to_owned())),
     })?;
@@ -103,6 +104,7 @@ fn make_run(dir: &Path, registry: &Path, n: u32) -> (RunId, Journal, u64) {
         pid: 1,
         since,
         head: false,
+        origin: None,
     };
     Registry::at(registry.to_owned()).add(&pointer).expect("registers");
     let mut journal = Journal::create(&run_dir).expect("a journal");

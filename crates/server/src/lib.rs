@@ -28,7 +28,7 @@ mod strangers;
 pub use client::{Client, Response, SseEvent};
 pub use dogwatch_host::store::socket::path as socket_path;
 pub use listener::{Limits, Served};
-pub use machine::{ContinueRun, MachineSetup, serve_machine};
+pub use machine::{ContinueRun, MachineEntry, MachineSetup, MachineState, OtherMachines, serve_machine};
 pub use serve::{serve, serve_within};
 /// The channel module that [`RunHandle::changed`] uses.
 pub use tokio::sync::watch;

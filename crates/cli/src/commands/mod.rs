@@ -7,6 +7,7 @@ mod diff;
 mod doctor;
 mod events;
 mod exec;
+mod feed;
 mod forecast;
 mod gc;
 mod history;
@@ -71,6 +72,8 @@ pub enum Command {
     Verdict(verdict::Args),
     Serve(serve::Args),
     Top(top::Args),
+    #[command(hide = true)]
+    Feed(feed::Args),
     Mcp(mcp::Args),
     Plugin(plugin::Args),
     Notify(notify::Args),
@@ -111,6 +114,7 @@ impl Command {
             Command::Verdict(args) => verdict::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
+            Command::Feed(args) => feed::run(&args),
             Command::Mcp(args) => mcp::run(&args),
             Command::Plugin(args) => plugin::run(&args),
             Command::Notify(args) => notify::run(&args),

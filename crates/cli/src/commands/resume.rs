@@ -96,7 +96,7 @@ fn adopt(found: &FoundRun) -> Result<Integrity, CliError> {
     let path = view.started.map(|started| started.path.into());
     let path = path.ok_or_else(|| refuse(found, &ResumeError::NeverStarted))?;
     let (run, run_dir, pid, since) = (found.id.clone(), found.dir.clone(), 0, clock::now().wall);
-    let pointer = Pointer { run, run_dir, path, pid, since, head: true };
+    let pointer = Pointer { run, run_dir, path, pid, since, head: true, origin: None };
     let plan = secrets::kept(&found.dir).map(|(_, hash)| hash);
     let adopted = registry.keep_head(&found.id, Some(record.chain.end().clone()), plan);
     adopted

@@ -1,6 +1,7 @@
 use crate::detached;
 use crate::error::CliError;
 use crate::loading;
+use crate::remote::{HostArgs, OnChange};
 use dogwatch_host::store::registry::Registry;
 use dogwatch_host::store::serving;
 use dogwatch_host::store::token::Token;
@@ -29,6 +30,8 @@ pub struct Args {
     /// Unix socket to listen on, without a token; disables TCP unless --listen is given
     #[arg(long, value_name = "PATH")]
     socket: Option<PathBuf>,
+    #[command(flatten)]
+    hosts: HostArgs,
 }
 
 /// Parses a loopback address and port: `127.0.0.1:3649`, `[::1]:3649`, `localhost:3649` or `3649`.
@@ -74,8 +77,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         }
         None => String::new(),
     };
+    let others = {
+        let on_change: OnChange = Arc::new(|| {});
+        args.hosts.connect(&on_change)?
+    };
     let setup = MachineSetup {
         registry: Registry::of_user(),
+        others: others.clone(),
         tcp,
         socket: args.socket.clone(),
         limits: MachineSetup::limits(),
@@ -96,6 +104,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let code = ended_by(&signals)?;
     drop(announced);
     served.shut_down();
+    drop(others);
     Ok(code)
 }
 

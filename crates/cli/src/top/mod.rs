@@ -1,4 +1,4 @@
-//! `dogwatch top`: a terminal UI for all runs on this machine.
+//! `dogwatch top`: a terminal UI for all runs on this machine and, with `--host`, on others.
 //!
 //! [`model`] holds the state and makes the decisions, [`draw`] draws the state, and [`shell`] feeds the model with keys,
 //! the list of runs and their journals, and sends requests to runs through their sockets. The screen shows the
@@ -14,7 +14,7 @@ mod page;
 mod shell;
 mod tail;
 mod terminal;
-mod watch;
+pub mod watch;
 
 #[cfg(test)]
 mod tests;

@@ -11,6 +11,8 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::Moment;
+use dogwatch_host::store::registry::Origin;
+use dogwatch_server::{MachineEntry, MachineState};
 use std::collections::BTreeSet;
 
 /// The most runs to show: live runs first, then the newest.
@@ -26,6 +28,8 @@ pub enum Input {
     Tick,
     /// The known runs, newest first.
     Runs(Vec<Known>),
+    /// The states of the other machines, and what they share.
+    Machines(Vec<MachineEntry>, Option<String>),
     /// Whether a run has a supervisor now.
     Live(RunId, bool),
     /// New events of a run. `more` is set if the journal holds further events.
@@ -58,6 +62,8 @@ pub enum Input {
 pub struct Known {
     pub run: RunId,
     pub live: bool,
+    /// The machine of the run, if it is another one.
+    pub origin: Option<Origin>,
 }
 
 /// An action for the shell.
@@ -128,6 +134,8 @@ impl Order {
 pub struct Row {
     pub run: RunId,
     pub live: bool,
+    /// The machine of the run, if it is another one.
+    pub origin: Option<Origin>,
     pub view: View,
     pub fault: Option<String>,
     /// The journal was read to the end at least once.
@@ -137,7 +145,12 @@ pub struct Row {
 impl Row {
     /// Returns the status of the run at this moment.
     pub fn status(&self, now: Moment) -> Status {
-        Status::of(&self.view, self.live.then_some(now))
+        Status::of(&self.view, self.live.then_some(self.moment(now)))
+    }
+
+    /// Returns a moment on the clocks of the run's machine.
+    pub fn moment(&self, now: Moment) -> Moment {
+        self.origin.as_ref().map_or(now, |origin| now.on(origin.skew))
     }
 
     /// Returns the name of the run.
@@ -162,6 +175,9 @@ pub struct Top {
     pub now: Moment,
     pub size: (u16, u16),
     pub rows: Vec<Row>,
+    pub machines: Vec<MachineEntry>,
+    /// What the other machines share, for example a queue.
+    pub summary: Option<String>,
     selected: Option<RunId>,
     pub page: Option<Page>,
     /// The run whose stop waits for confirmation.
@@ -182,6 +198,8 @@ impl Top {
             now,
             size,
             rows: Vec::new(),
+            machines: Vec::new(),
+            summary: None,
             selected: None,
             page: None,
             asking: None,
@@ -228,6 +246,7 @@ impl Top {
             }
             Input::Tick => {}
             Input::Runs(known) => self.runs(known),
+            Input::Machines(machines, summary) => (self.machines, self.summary) = (machines, summary),
             Input::Live(run, live) => self.set_live(&run, live),
             Input::Read { run, events, more } => self.read(&run, &events, more),
             Input::Replaced(run) => self.restart_reading(&run),
@@ -246,7 +265,8 @@ impl Top {
     pub fn counts(&self) -> bool {
         match &self.page {
             Some(page) => self.rows.iter().any(|row| row.run == page.run && row.counts(self.now)),
-            None => self.rows.iter().any(|row| row.counts(self.now)),
+            // The lines of the machines show for how long each is up or down.
+            None => !self.machines.is_empty() || self.rows.iter().any(|row| row.counts(self.now)),
         }
     }
 
@@ -264,6 +284,12 @@ impl Top {
         }
     }
 
+    /// Returns the machine of a run, if it is another one and it is not connected.
+    pub fn lost_machine(&self, row: &Row) -> Option<&MachineEntry> {
+        let host = &row.origin.as_ref()?.host;
+        self.machines.iter().find(|machine| machine.name == *host && machine.state == MachineState::Down)
+    }
+
     fn row_mut(&mut self, run: &RunId) -> Option<&mut Row> {
         self.rows.iter_mut().find(|row| row.run == *run)
     }
@@ -275,8 +301,15 @@ impl Top {
         let shown = live.into_iter().chain(dead).take(MAX_ROWS);
         self.rows = shown
             .map(|k| match before.iter().position(|row| row.run == k.run) {
-                Some(at) => Row { live: k.live, ..before.swap_remove(at) },
-                None => Row { run: k.run, live: k.live, view: View::default(), fault: None, read: false },
+                Some(at) => Row { live: k.live, origin: k.origin, ..before.swap_remove(at) },
+                None => Row {
+                    run: k.run,
+                    live: k.live,
+                    origin: k.origin,
+                    view: View::default(),
+                    fault: None,
+                    read: false,
+                },
             })
             .collect();
         self.hidden = all - self.rows.len();
@@ -392,7 +425,9 @@ impl Top {
 
     fn move_by(&mut self, key: Key) -> Vec<Act> {
         if let Some(page) = &mut self.page {
-            page.key(key, self.now.wall.0);
+            let row = self.rows.iter().find(|row| row.run == page.run);
+            let now = row.map_or(self.now, |row| row.moment(self.now));
+            page.key(key, now.wall.0);
             return Vec::new();
         }
         let (here, last) = (self.selected(), self.rows.len().saturating_sub(1));

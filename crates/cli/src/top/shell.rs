@@ -10,6 +10,7 @@ use super::watch::Watch;
 use crate::color;
 use crate::commands::Source;
 use crate::error::CliError;
+use crate::remote::{HostArgs, OnChange};
 use crate::runs::FoundRun;
 use crate::screen::Tone;
 use dogwatch_agents::readable::Renderer;
@@ -19,12 +20,13 @@ use dogwatch_host::store::home;
 use dogwatch_host::store::journal;
 use dogwatch_host::store::registry::{self, Pointer, Registry};
 use dogwatch_host::sys::{Clock, SignalFd, Timer, block, ignores};
+use dogwatch_server::OtherMachines;
 use ratatui_core::backend::Backend;
 use ratatui_core::terminal::Terminal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -44,7 +46,7 @@ const LAST_OUTPUT: u64 = 256 * 1024;
 const KEYS: usize = 256;
 
 /// Runs `top` until the user quits, and returns the exit code.
-pub fn run() -> Result<u8, CliError> {
+pub fn run(hosts: &HostArgs) -> Result<u8, CliError> {
     let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
     if dumb || !io::stdin().is_terminal() || !io::stdout().is_terminal() {
         return Err(CliError::with_help(
@@ -54,6 +56,7 @@ pub fn run() -> Result<u8, CliError> {
     }
     let cannot = |e: io::Error| CliError::internal(format!("cannot use the terminal: {e}"));
     let mut shell = Shell::new().map_err(cannot)?;
+    shell.connect(hosts)?;
     let taken = Taken::take().map_err(cannot)?;
     let code = shell.run_loop();
     drop(taken);
@@ -73,6 +76,8 @@ struct Shell {
     /// The session whose output is shown, and whether there may be more of it.
     output: Option<(Session, Source)>,
     more_output: bool,
+    /// The runs of other machines.
+    others: Option<Arc<dyn OtherMachines>>,
     watch: Watch,
     signals: SignalFd,
     ticker: Timer,
@@ -116,6 +121,7 @@ impl Shell {
             unread: VecDeque::new(),
             output: None,
             more_output: false,
+            others: None,
             watch: Watch::new(),
             signals: SignalFd::new(&taken)?,
             ticker: Timer::new(Clock::Awake)?,
@@ -136,6 +142,22 @@ impl Shell {
             shell.top.said = Some((Tone::Bad, why));
         }
         Ok(shell)
+    }
+
+    /// Adds the runs of other machines.
+    fn connect(&mut self, hosts: &HostArgs) -> Result<(), CliError> {
+        let bell = Arc::clone(&self.bell);
+        let ring = move || {
+            // A full counter has rung already.
+            let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
+        };
+        let ring: OnChange = Arc::new(ring);
+        self.others = hosts.connect(&ring)?;
+        for registry in self.others.iter().flat_map(|others| others.registries()) {
+            self.watch.list(registry.dir());
+        }
+        self.list_runs();
+        Ok(())
     }
 
     fn run_loop(&mut self) -> io::Result<u8> {
@@ -174,9 +196,21 @@ impl Shell {
 
     /// Lists the runs again, and checks which of them are live.
     fn list_runs(&mut self) {
-        let pointers = Registry::of_user().list();
-        let known =
-            pointers.iter().map(|p| Known { run: p.run.clone(), live: registry::is_live(&p.run_dir) });
+        let mut pointers = Registry::of_user().list();
+        if let Some(others) = &self.others {
+            let here: BTreeSet<RunId> = pointers.iter().map(|p| p.run.clone()).collect();
+            let copied = others.registries().into_iter().flat_map(|registry| registry.list());
+            pointers.extend(copied.filter(|p| !here.contains(&p.run)));
+            pointers.sort_by(|a, b| b.run.cmp(&a.run));
+            pointers.dedup_by(|later, earlier| later.run == earlier.run);
+            let (machines, summary) = (others.machines(), others.summary());
+            self.feed(Input::Machines(machines, summary));
+        }
+        let known = pointers.iter().map(|p| Known {
+            run: p.run.clone(),
+            live: registry::is_live(&p.run_dir),
+            origin: p.origin.clone(),
+        });
         let known: Vec<Known> = known.collect();
         self.pointers = pointers.into_iter().map(|p| (p.run.clone(), p)).collect();
         self.feed(Input::Runs(known));
@@ -271,11 +305,16 @@ impl Shell {
     fn send(&mut self, run: RunId, order: Order) {
         let Some(pointer) = self.pointers.get(&run) else { return };
         let found = FoundRun { id: run.clone(), dir: pointer.run_dir.clone() };
+        let elsewhere = self.others.clone().filter(|_| pointer.origin.is_some());
+        let elsewhere = elsewhere.map(|others| (others, pointer.clone()));
         let (to, bell) = (self.answers.0.clone(), Arc::clone(&self.bell));
         let (asked, answer) = (run.clone(), to.clone());
         // A run may be slow to answer. `post` has its own time limits.
         let ask = move || {
-            let error = found.post(order.path(), &()).err().map(|failure| failure.message());
+            let error = match &elsewhere {
+                Some((others, pointer)) => ask_elsewhere(others, pointer, order).err(),
+                None => found.post(order.path(), &()).err().map(|failure| failure.message()),
+            };
             let _ = to.send(OrderResult { run, order, error });
             let _ = rustix::io::write(&*bell, &1_u64.to_ne_bytes());
         };
@@ -364,6 +403,10 @@ impl Shell {
         if ours[3] {
             let mut count = [0; 8];
             let _ = rustix::io::read(&*self.bell, &mut count);
+            if let Some(others) = &self.others {
+                let (machines, summary) = (others.machines(), others.summary());
+                self.feed(Input::Machines(machines, summary));
+            }
             while let Ok(OrderResult { run, order, error }) = self.answers.1.try_recv() {
                 self.feed(Input::Answered { run, order, error });
             }
@@ -442,4 +485,10 @@ impl Shell {
         self.terminal.clear()?;
         self.resized()
     }
+}
+
+/// Sends a request to a run of another machine.
+fn ask_elsewhere(others: &Arc<dyn OtherMachines>, pointer: &Pointer, order: Order) -> Result<(), String> {
+    let answer = others.ask(pointer, order.path(), &serde_json::json!({}))?;
+    if answer.is_ok() { Ok(()) } else { Err(answer.message()) }
 }

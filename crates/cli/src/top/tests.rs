@@ -165,7 +165,8 @@ impl Book {
 /// Returns a model with these runs, all of them read.
 fn top_of(runs: Vec<(RunId, bool, Book)>, now: u64) -> Top {
     let mut top = Top::new(at(now), (80, 24));
-    let known = runs.iter().map(|(run, live, _)| Known { run: run.clone(), live: *live }).collect();
+    let known =
+        runs.iter().map(|(run, live, _)| Known { run: run.clone(), live: *live, origin: None }).collect();
     top.apply(at(now), Input::Runs(known));
     for (run, _, book) in runs {
         top.apply(at(now), Input::Read { run, events: book.events, more: false });
@@ -273,7 +274,7 @@ fn the_selection_follows_the_run_when_lines_move() {
     press(&mut top, "j");
     assert_eq!(top.current().map(|row| row.run.clone()), Some(run(2)));
     let now = top.now;
-    let known = [4, 3, 2].map(|n| Known { run: run(n), live: true }).to_vec();
+    let known = [4, 3, 2].map(|n| Known { run: run(n), live: true, origin: None }).to_vec();
     top.apply(now, Input::Runs(known));
     assert_eq!(top.current().map(|row| row.run.clone()), Some(run(2)));
     top.apply(now, Input::Live(run(3), false));
@@ -285,7 +286,7 @@ fn the_selection_follows_the_run_when_lines_move() {
 #[test]
 fn the_number_of_rows_is_limited_and_live_runs_come_first() {
     let id = |n: usize| RunId::new(Wall(BEGAN + n as i64 * 1000), [0; 4]);
-    let known = (0..=MAX_ROWS).rev().map(|n| Known { run: id(n), live: n == 0 }).collect();
+    let known = (0..=MAX_ROWS).rev().map(|n| Known { run: id(n), live: n == 0, origin: None }).collect();
     let mut top = Top::new(at(0), (80, 24));
     top.apply(at(0), Input::Runs(known));
     assert_eq!((top.rows.len(), top.hidden), (MAX_ROWS, 1));
@@ -487,7 +488,7 @@ fn a_page_closes_when_its_run_is_gone_and_restarts_when_its_journal_is_replaced(
 #[test]
 fn a_run_has_no_state_until_its_record_is_read() {
     let mut top = Top::new(at(10), (80, 24));
-    top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false }]));
+    top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false, origin: None }]));
     assert!(screen(&top, 80, 24)[2].contains("reading …") && !screen(&top, 80, 24)[2].contains("lost"));
     let book = working();
     top.apply(at(10), Input::Read { run: run(1), events: book.events.clone(), more: true });

@@ -17,8 +17,8 @@ const BUFFER: usize = 16 * 1024;
 #[derive(Debug, Default)]
 pub struct Watch {
     inotify: Option<OwnedFd>,
-    /// The watch on the list of runs.
-    list: Option<i32>,
+    /// The watches on the lists of runs.
+    lists: Vec<i32>,
     journals: BTreeMap<i32, RunId>,
     /// The watch on the directory of the session whose output is shown.
     output: Option<i32>,
@@ -44,14 +44,14 @@ impl Watch {
 
     /// Returns whether changes are detected. If not, the user must refresh by key.
     pub fn is_active(&self) -> bool {
-        self.inotify.is_some() && self.list.is_some()
+        self.inotify.is_some() && !self.lists.is_empty()
     }
 
-    /// Watches the list of runs.
+    /// Watches a list of runs.
     pub fn list(&mut self, dir: &Path) {
         let Some(fd) = &self.inotify else { return };
         let flags = WatchFlags::MOVED_TO | WatchFlags::DELETE | WatchFlags::ONLYDIR;
-        self.list = inotify::add_watch(fd, dir, flags).ok();
+        self.lists.extend(inotify::add_watch(fd, dir, flags).ok());
     }
 
     /// Watches the directory of a session for output, instead of the one before.
@@ -114,7 +114,7 @@ impl Watch {
                     (changed.list, changed.output) = (true, true);
                     changed.journals = self.journals.values().cloned().collect();
                 }
-                Ok(event) if Some(event.wd()) == self.list => changed.list = true,
+                Ok(event) if self.lists.contains(&event.wd()) => changed.list = true,
                 Ok(event) if Some(event.wd()) == self.output => changed.output = true,
                 Ok(event) => changed.journals.extend(self.journals.get(&event.wd()).cloned()),
                 Err(Errno::INTR) => {}

@@ -97,7 +97,7 @@ impl Night<'_> {
             }
         }
         let path = self.project.path(name).join("RALPH.md");
-        let pointer = Pointer { run, run_dir, path, pid: 1, since: began, head: false };
+        let pointer = Pointer { run, run_dir, path, pid: 1, since: began, head: false, origin: None };
         self.registry.add(&pointer).expect("a pointer");
         id
     }

@@ -4,6 +4,7 @@
 
 mod dogwatch;
 mod fifo;
+pub mod nats;
 mod others;
 #[path = "../../../host/tests/support/skip.rs"]
 pub mod skip;

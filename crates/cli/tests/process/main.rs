@@ -38,6 +38,7 @@ mod merging;
 mod moved;
 mod moving_in;
 mod notify;
+mod other_hosts;
 mod output_in_tree;
 mod planted;
 mod prices;

@@ -49,6 +49,42 @@ fn a_run_is_listed_woken_opened_paused_and_stopped_by_keys() {
 }
 
 #[test]
+fn the_runs_of_another_host_are_shown_and_steered_next_to_a_host_that_is_down() {
+    let (there, mut running) = idling();
+    let here = Project::new();
+    let dogwatch = std::path::Path::new(env!("CARGO_BIN_EXE_dogwatch")).parent().expect("a directory");
+    std::fs::create_dir(here.outside("bin")).expect("a directory");
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\n\
+         [ $2 = gone ] && {{ echo 'no route to gone' >&2; exit 255; }}\n\
+         export HOME='{}' XDG_STATE_HOME='{}' PATH='{}':\"$PATH\"\nexec sh -c \"$3\"\n",
+        there.outside("home").display(),
+        there.outside("state").display(),
+        dogwatch.display()
+    );
+    std::fs::write(here.outside("bin/ssh"), script).expect("writes");
+    let mode = std::os::unix::fs::PermissionsExt::from_mode(0o755);
+    std::fs::set_permissions(here.outside("bin/ssh"), mode).expect("sets");
+    let path = format!("{}:{}", here.outside("bin").display(), std::env::var("PATH").expect("is set"));
+    let pane = Pane::open(&here, &[("PATH", &path), ("TOP_ARGS", "--host box --host gone")]);
+    let screen = pane.until("both hosts", |s| s.contains("box up for") && s.contains("gone down for"));
+    assert!(screen.contains("no route to gone"), "{screen}");
+    let screen = pane.until_shown("s left, idle");
+    assert!(screen.lines().any(|line| line.contains("loop @box") && line.contains("waiting")), "{screen}");
+    pane.keys(&["w"]);
+    assert_eq!(running.wait_for("wait_ended")["by"], "api");
+    running.wait_for("wait_started");
+    pane.until_shown("was woken");
+    pane.keys(&["Enter"]);
+    pane.until("the second iteration's end", |s| s.contains("2nd in a row") && s.contains("loop @box"));
+    running.signal(Signal::TERM);
+    running.finish().assert_code(143);
+    pane.until("its end", |s| s.lines().next().is_some_and(|head| head.contains("interrupted")));
+    pane.keys(&["C-c"]);
+    pane.assert_restored(0);
+}
+
+#[test]
 fn the_terminal_is_restored_after_every_signal() {
     for (signal, code) in [(Signal::TERM, 143), (Signal::HUP, 129), (Signal::INT, 130)] {
         let project = Project::new();

@@ -20,7 +20,7 @@ pub struct Pane<'p> {
 /// The script in the pane: runs `top` and saves the terminal settings before and after it.
 const SCRIPT: &str = "\
 stty -g > ../before
-sh -c 'echo $$ > ../pid; exec \"$DOGWATCH_UNDER_TEST\" top'
+sh -c 'echo $$ > ../pid; exec \"$DOGWATCH_UNDER_TEST\" top $TOP_ARGS'
 echo $? > ../code
 stty -g > ../after
 echo it is over

@@ -89,6 +89,46 @@ impl Moment {
     pub fn plus(self, d: Dur) -> Moment {
         Moment { awake: self.awake.plus(d), boot: self.boot.plus(d), wall: self.wall.plus(d) }
     }
+
+    /// Returns this moment on the clocks of another machine.
+    pub fn on(self, clocks: Skew) -> Moment {
+        Moment {
+            awake: Awake(self.awake.0.saturating_add_signed(clocks.awake_ms)),
+            boot: Boot(self.boot.0.saturating_add_signed(clocks.boot_ms)),
+            wall: Wall(self.wall.0.saturating_add(clocks.wall_ms)),
+        }
+    }
+}
+
+/// How far the clocks of another machine are ahead of the clocks of this one, in milliseconds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Skew {
+    /// The clock that stops in suspend.
+    pub awake_ms: i64,
+    /// The clock that continues in suspend.
+    pub boot_ms: i64,
+    /// The time of day.
+    pub wall_ms: i64,
+}
+
+impl Skew {
+    /// Returns the skew of a machine whose clocks show `theirs` while ours show `ours`.
+    pub fn between(theirs: Moment, ours: Moment) -> Skew {
+        let ahead = |theirs: u64, ours: u64| theirs.wrapping_sub(ours).cast_signed();
+        Skew {
+            awake_ms: ahead(theirs.awake.0, ours.awake.0),
+            boot_ms: ahead(theirs.boot.0, ours.boot.0),
+            wall_ms: theirs.wall.0.saturating_sub(ours.wall.0),
+        }
+    }
+
+    /// Returns whether two measurements of the same skew differ by more than `ms`. The transmission time of a message
+    /// makes every measurement a little different.
+    pub fn differs(self, other: Skew, ms: u64) -> bool {
+        let pairs =
+            [(self.awake_ms, other.awake_ms), (self.boot_ms, other.boot_ms), (self.wall_ms, other.wall_ms)];
+        pairs.into_iter().any(|(a, b)| a.abs_diff(b) > ms)
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +141,18 @@ mod tests {
         assert_eq!(at.to_string(), "2026-11-15T20:15:33.007Z");
         let json = serde_json::to_string(&at).expect("serializes");
         assert_eq!(serde_json::from_str::<Wall>(&json).expect("reads back"), at);
+    }
+
+    #[test]
+    fn a_moment_is_translated_to_the_clocks_of_another_machine() {
+        let ours = Moment { awake: Awake(900), boot: Boot(1_000), wall: Wall(50_000) };
+        let theirs = Moment { awake: Awake(7), boot: Boot(90_000), wall: Wall(49_000) };
+        let skew = Skew::between(theirs, ours);
+        assert_eq!(ours.on(skew), theirs);
+        assert_eq!(theirs.on(Skew::between(ours, theirs)), ours);
+        assert_eq!(ours.on(Skew::default()), ours);
+        let late = Skew::between(theirs, ours.plus(Dur::from_millis(30)));
+        assert!(!skew.differs(late, 30) && skew.differs(late, 29));
     }
 
     #[test]

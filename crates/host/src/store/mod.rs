@@ -1,10 +1,12 @@
-//! The files that dogwatch keeps: journal, locks, registry, token, sockets and the address of the server.
+//! The files that dogwatch keeps: journal, locks, registry, token, sockets, the address of the server, and copies of records
+//! from other machines.
 
 pub mod day;
 pub mod home;
 pub mod journal;
 pub mod learned;
 pub mod lock;
+pub mod mirror;
 pub mod prices;
 pub mod registry;
 pub mod retire;

@@ -3,12 +3,13 @@
 //! The registry is a directory of pointers, one small file per run. A pointer does not prove that a run is alive. The
 //! lock on the `alive` file of the run does: the kernel releases it when its holder dies.
 
+use crate::clock;
 use crate::store::home;
 use crate::store::journal::{self, Chain, End, HeadFile, Integrity, KnownHead, Loaded, ReadError};
 use crate::store::safe_file;
 use crate::store::socket;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::time::moment::Wall;
+use dogwatch_core::time::moment::{Moment, Skew, Wall};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
 use std::io::{self, Read};
@@ -41,9 +42,30 @@ pub struct Pointer {
     /// Whether the head of its journal is kept next to this pointer. Runs of older versions have none.
     #[serde(default)]
     pub head: bool,
+    /// The machine that supervises the run, if it is another one. The record is then a copy.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<Origin>,
+}
+
+/// The machine of a run whose record is copied from there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Origin {
+    /// Its name.
+    pub host: String,
+    /// Its clocks, which the moments in the record refer to.
+    pub skew: Skew,
+}
+
+impl Pointer {
+    /// Returns the current moment on the clocks of the machine that supervises the run.
+    pub fn now(&self) -> Moment {
+        let skew = self.origin.as_ref().map(|origin| origin.skew);
+        clock::now().on(skew.unwrap_or_default())
+    }
 }
 
 /// The registry directory.
+#[derive(Clone, Debug)]
 pub struct Registry {
     dir: PathBuf,
 }
@@ -65,6 +87,16 @@ impl Registry {
         let new = self.dir.join(format!("{}.{}.new", pointer.run, std::process::id()));
         safe_file::write(&new, safe_file::PRIVATE, &serde_json::to_vec(pointer)?)?;
         std::fs::rename(&new, self.file(&pointer.run))
+    }
+
+    /// Removes the pointer of a run.
+    pub fn remove(&self, run: &RunId) -> io::Result<()> {
+        std::fs::remove_file(self.file(run))
+    }
+
+    /// Returns the directory of the pointers. A change of the list of runs is a change in this directory.
+    pub fn dir(&self) -> &Path {
+        &self.dir
     }
 
     /// Returns the newest runs, newest first. Removes pointers to directories that no longer exist.
@@ -273,6 +305,7 @@ mod tests {
             pid: 7,
             since,
             head: false,
+            origin: None,
         }
     }
 

@@ -10,7 +10,7 @@
 //! output.rs  agent output in byte ranges       hub.rs     file watches that wake the streams
 //! assets.rs  the dashboard                     agents.rs  external agents that report their activity
 //! table.rs   the table of all routes           openapi.rs the OpenAPI document, built from the table
-//! metrics.rs Prometheus metrics
+//! metrics.rs Prometheus metrics               others.rs  the runs of other machines
 //! ```
 
 mod agents;
@@ -20,6 +20,7 @@ mod guard;
 mod hub;
 mod metrics;
 mod openapi;
+mod others;
 mod output;
 mod routes;
 mod runs;
@@ -28,6 +29,8 @@ mod stream;
 mod table;
 
 use crate::listener::{Limits, Served, accept_until_closed, runtime};
+pub use others::{MachineEntry, MachineState, OtherMachines};
+
 use agents::Agents;
 use axum::middleware;
 use dogwatch_core::settings::WatchPolicy;
@@ -55,6 +58,8 @@ const MAX_STREAMS: usize = 200;
 pub struct MachineSetup {
     /// The registry of runs.
     pub registry: Registry,
+    /// The runs of other machines.
+    pub others: Option<Arc<dyn OtherMachines>>,
     /// A loopback listener, and the token that its clients must send.
     pub tcp: Option<(TcpListener, Token)>,
     /// The path of a Unix socket that only its owner can open. It needs no token.
@@ -82,8 +87,11 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
     let limits = setup.limits;
     let runtime = runtime()?;
     let (close, closing) = watch::channel(false);
+    let elsewhere = setup.others.iter().flat_map(|others| others.registries());
+    let registries = [setup.registry].into_iter().chain(elsewhere).collect();
     let machine = Arc::new(Machine {
-        runs: Runs::new(setup.registry),
+        runs: Runs::new(registries),
+        others: setup.others,
         hub: Arc::new(Hub::default()),
         agents: Agents::under(setup.external),
         continue_run: setup.continue_run,

@@ -4,6 +4,7 @@ use super::ContinueRun;
 use super::agents::Agents;
 use super::assets::asset;
 use super::hub::Hub;
+use super::others::{MachineEntry, OtherMachines};
 use super::output::{self, Place};
 use super::runs::{BAD_RUNS_QUERY, RunEntry, Runs, RunsQuery};
 use super::stream::{self, Caller, Pace, Source};
@@ -41,6 +42,7 @@ pub(crate) struct Machine {
     pub runs: Runs,
     pub hub: Arc<Hub>,
     pub agents: Agents,
+    pub others: Option<Arc<dyn OtherMachines>>,
     pub continue_run: ContinueRun,
     pub limits: Limits,
     pub streams: Arc<Semaphore>,
@@ -123,6 +125,20 @@ pub(crate) async fn runs(
         json(StatusCode::OK, &RunsAnswer { runs: m.runs.list(&query, limit) })
     });
     body.await?
+}
+
+/// The other machines whose runs are listed here.
+#[derive(JsonSchema, Serialize)]
+pub(crate) struct MachinesAnswer {
+    machines: Vec<MachineEntry>,
+    /// What all machines share, for example the queue of a fleet.
+    summary: Option<String>,
+}
+
+pub(crate) async fn machines(State(machine): MachineState) -> HandlerResult {
+    let others = machine.others.as_ref();
+    let machines = others.map(|others| others.machines()).unwrap_or_default();
+    json(StatusCode::OK, &MachinesAnswer { machines, summary: others.and_then(|others| others.summary()) })
 }
 
 pub(crate) async fn run(State(machine): MachineState, path: RunPath) -> HandlerResult {

@@ -6,7 +6,6 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::{State, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::{Moment, Wall};
-use dogwatch_host::clock;
 use dogwatch_host::store::journal::KnownHead;
 use dogwatch_host::store::registry::{self, MAX_LISTED, Pointer, Registry};
 use schemars::JsonSchema;
@@ -22,11 +21,15 @@ pub(crate) const RUNS_LISTED: usize = 200;
 /// Directory timestamps are coarse. A change younger than this may share its timestamp with a later change.
 const SETTLED: Duration = Duration::from_secs(2);
 
-/// The runs in the registry, with a cached fold for each.
+/// When each registry was modified last.
+type ChangeTimes = Vec<Option<SystemTime>>;
+
+/// The runs in the registries, with a cached fold for each.
 pub(crate) struct Runs {
-    registry: Registry,
-    /// The cached pointers, and the registry's modification time when they were read.
-    pointers: Mutex<(Option<SystemTime>, Arc<Vec<Pointer>>)>,
+    /// The registry of this machine, and those of other machines.
+    registries: Vec<Registry>,
+    /// The cached pointers, and when the registries were modified last before they were read.
+    pointers: Mutex<(Option<ChangeTimes>, Arc<Vec<Pointer>>)>,
     folds: Mutex<BTreeMap<RunId, Arc<Mutex<Fold>>>>,
 }
 
@@ -35,6 +38,9 @@ pub(crate) struct Runs {
 pub(crate) struct RunEntry {
     /// The run id.
     pub run: RunId,
+    /// The machine of the run; absent for a run of this machine.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub host: Option<String>,
     /// The work tree.
     pub project: String,
     /// The loop file.
@@ -79,14 +85,14 @@ impl RunsQuery {
 }
 
 impl Runs {
-    /// Creates an empty cache over `registry`.
-    pub fn new(registry: Registry) -> Runs {
-        Runs { registry, pointers: Mutex::default(), folds: Mutex::default() }
+    /// Creates an empty cache over these registries. The first is that of this machine.
+    pub fn new(registries: Vec<Registry>) -> Runs {
+        Runs { registries, pointers: Mutex::default(), folds: Mutex::default() }
     }
 
     /// Finds a run by its id.
     pub fn find(&self, run: &RunId) -> Result<Pointer, ApiError> {
-        self.registry.find(run).ok_or(ApiError::NoSuchRun)
+        self.registries.iter().find_map(|registry| registry.find(run)).ok_or(ApiError::NoSuchRun)
     }
 
     /// Returns the status of a run, with what is wrong with its record.
@@ -100,7 +106,11 @@ impl Runs {
     }
 
     fn head(&self, pointer: &Pointer) -> Result<Option<KnownHead>, String> {
-        self.registry.known_head(&pointer.run, &pointer.run_dir)
+        match self.registries.first() {
+            Some(ours) if pointer.origin.is_none() => ours.known_head(&pointer.run, &pointer.run_dir),
+            // The head is on the other machine.
+            Some(_) | None => Ok(None),
+        }
     }
 
     /// Passes the current view of a run to `see`, with the current moment if the run is supervised now.
@@ -119,7 +129,7 @@ impl Runs {
             true => &fold.view,
             false => fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?,
         };
-        Ok(see(view, live.then(clock::now)))
+        Ok(see(view, live.then(|| pointer.now())))
     }
 
     /// Lists the runs, newest first.
@@ -131,14 +141,21 @@ impl Runs {
         wanted.take(limit).collect()
     }
 
-    /// Returns the pointers. Reads the registry again only if it changed.
+    /// Returns the pointers. Reads the registries again only if one of them changed.
     fn pointers(&self) -> Arc<Vec<Pointer>> {
-        let changed = self.registry.changed_at();
+        let changed: ChangeTimes = self.registries.iter().map(Registry::changed_at).collect();
         let mut known = self.pointers.lock().unwrap_or_else(PoisonError::into_inner);
-        if changed.is_none() || known.0 != changed {
-            known.1 = Arc::new(self.registry.list());
-            let age = changed.and_then(|at| at.elapsed().ok());
-            known.0 = changed.filter(|_| age.is_some_and(|age| age > SETTLED));
+        if known.0.as_ref() != Some(&changed) {
+            let mut all: Vec<Pointer> = self.registries.iter().flat_map(Registry::list).collect();
+            // A run that is known here and elsewhere is listed once, as the run of this machine.
+            all.sort_by(|a, b| b.run.cmp(&a.run));
+            all.dedup_by(|later, earlier| later.run == earlier.run);
+            all.truncate(MAX_LISTED);
+            known.1 = Arc::new(all);
+            let settled = |at: &Option<SystemTime>| {
+                at.and_then(|at| at.elapsed().ok()).is_some_and(|age| age > SETTLED)
+            };
+            known.0 = changed.iter().all(settled).then_some(changed);
         }
         Arc::clone(&known.1)
     }
@@ -156,11 +173,12 @@ impl Runs {
         let work_dir = status.as_ref().and_then(|s| s.work_dir.clone());
         Some(RunEntry {
             run: pointer.run.clone(),
+            host: pointer.origin.as_ref().map(|origin| origin.host.clone()),
             project: work_dir.unwrap_or_else(|| text(&work_tree_of(&pointer.run_dir))),
             path: text(&pointer.path),
             run_dir: text(&pointer.run_dir),
             alive,
-            pid: alive.then_some(pointer.pid),
+            pid: (alive && pointer.origin.is_none()).then_some(pointer.pid),
             since: pointer.since,
             state: status.as_ref().map(|s| s.state),
             status,
@@ -208,13 +226,15 @@ mod tests {
             let since = Wall(1_794_773_733_000 + i64::from(n) * 1_000);
             let run = RunId::new(since, [n; 4]);
             let (run_dir, path) = (dir.path().to_owned(), dir.path().join("RALPH.md"));
-            registry().add(&Pointer { run, run_dir, path, pid: 1, since, head: false }).expect("writes");
+            registry()
+                .add(&Pointer { run, run_dir, path, pid: 1, since, head: false, origin: None })
+                .expect("writes");
         };
         let age = |seconds: u64| {
             let then = SystemTime::now() - Duration::from_secs(seconds);
             std::fs::File::open(&at).and_then(|d| d.set_modified(then)).expect("is ours");
         };
-        let runs = Runs::new(registry());
+        let runs = Runs::new(vec![registry()]);
         assert_eq!(runs.pointers().len(), 0);
         add(1);
         assert_eq!(runs.pointers().len(), 1);

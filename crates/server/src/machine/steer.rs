@@ -99,6 +99,14 @@ async fn pass_on(
 }
 
 fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> HandlerResult {
+    if let Some(origin) = &pointer.origin {
+        let body = serde_json::to_value(body).map_err(|_| ApiError::Broken)?;
+        let others = machine.others.as_ref().ok_or(ApiError::NoAnswer)?;
+        let said = others.ask(pointer, what, &body);
+        let said = said.map_err(|why| ApiError::NotRunning(format!("{}: {why}", origin.host)))?;
+        let status = StatusCode::from_u16(said.status).map_err(|_| ApiError::NoAnswer)?;
+        return Ok(answer(status, "application/json", said.body.into()));
+    }
     if !registry::is_live(&pointer.run_dir) {
         return if what == "wake" && sleeps(machine, pointer)? {
             continue_run(machine, pointer)

@@ -7,7 +7,9 @@ use super::agents::{
 use super::metrics::metrics;
 use super::openapi::openapi;
 use super::output::{Outputs, Readable};
-use super::routes::{Machine, RunsAnswer, events, orchestrator, output, outputs, run, runs};
+use super::routes::{
+    Machine, MachinesAnswer, RunsAnswer, events, machines, orchestrator, output, outputs, run, runs,
+};
 use super::steer;
 use crate::error::ApiError;
 use crate::routes::{LimitBody, MessageBody, Stop};
@@ -209,6 +211,8 @@ pub(crate) fn table() -> Vec<Op> {
         .query("project", "list only the runs of this work tree", text)
         .query("limit", "the maximum number of runs", limit)
         .says::<RunsAnswer>(200),
+        Op::get("/v1/machines", "List the other machines whose runs are shown", get(machines))
+            .says::<MachinesAnswer>(200),
         Op::get("/v1/runs/{run}", "Show the status of a run", get(run)).says::<Status>(200),
         Op::get(
             "/v1/runs/{run}/orchestrator",

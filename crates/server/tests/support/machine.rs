@@ -42,6 +42,7 @@ impl Machine {
             tcp: Some((listener, token.clone())),
             socket: Some(socket.clone()),
             limits,
+            others: None,
             external: WatchPolicy::of(Profile::Quick),
             continue_run: Arc::new(|pointer| Err(format!("{} stays asleep", pointer.run))),
         })
@@ -57,7 +58,15 @@ impl Machine {
         let run_dir = project.join(".dogwatch/runs").join(id.as_str());
         std::fs::create_dir_all(&run_dir).expect("makes it");
         let path = project.join("loop/RALPH.md");
-        let pointer = Pointer { run: id.clone(), run_dir: run_dir.clone(), path, pid: 7, since, head: false };
+        let pointer = Pointer {
+            run: id.clone(),
+            run_dir: run_dir.clone(),
+            path,
+            pid: 7,
+            since,
+            head: false,
+            origin: None,
+        };
         Registry::at(self.registry.clone()).add(&pointer).expect("registers");
         let mut started = plan::started(plan::plan(|_| {}));
         started.run = id.clone();

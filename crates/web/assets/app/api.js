@@ -90,6 +90,11 @@ export async function runs(signal) {
   return (await (await request("/v1/runs", { signal })).json()).runs;
 }
 
+/** Returns the other machines whose runs are shown, and what they share. */
+export async function machines(signal) {
+  return (await request("/v1/machines", { signal })).json();
+}
+
 /** Returns a run in the format of the list of runs. */
 export async function run(id, signal) {
   const status = await (await request(runPath(id), { signal })).json();

@@ -17,11 +17,12 @@ export class Overview {
     Object.assign(this, { connection, open, runs: [], all: false, query: "", gone: new AbortController(), rows: new Map() });
     this.head = el("p", { class: "sentence" });
     this.search = el("input", { type: "search", class: "field", placeholder: "Search runs", "aria-label": "Search runs", on: { input: () => { this.query = this.search.value.toLowerCase(); this.draw(); } } });
+    this.machines = el("ul", { class: "machines", "aria-label": "Other machines", hidden: true });
     this.live = el("div", { class: "runs", role: "list", "aria-label": "Active and lost runs" });
     this.past = el("div", { class: "runs past", role: "list", "aria-label": "Ended runs" });
     this.pastHead = el("h2", { class: "divider" }, "Ended");
     this.more = button("Show all", () => { this.all = true; this.draw(); }, { class: "button small" });
-    this.node = el("div", { class: "overview" }, el("div", { class: "overview-head" }, this.head, this.search), this.live, this.pastHead, this.past, this.more);
+    this.node = el("div", { class: "overview" }, el("div", { class: "overview-head" }, this.head, this.search), this.machines, this.live, this.pastHead, this.past, this.more);
     this.pastHead.hidden = true;
     this.more.hidden = true;
   }
@@ -53,7 +54,8 @@ export class Overview {
 
   async look() {
     try {
-      const runs = await api.runs(this.gone.signal);
+      const [runs, machines] = await Promise.all([api.runs(this.gone.signal), api.machines(this.gone.signal)]);
+      this.showMachines(machines);
       this.runs = runs.map((run) => ({ ...run, name: nameOf(run) }));
       this.connection("live");
       this.draw();
@@ -62,8 +64,16 @@ export class Overview {
     }
   }
 
+  /** Lists the other machines, those that are not connected first. */
+  showMachines({ machines, summary }) {
+    const order = { down: 0, connecting: 1, up: 2 };
+    const sorted = [...machines].sort((a, b) => order[a.state] - order[b.state] || cmp(a.name, b.name));
+    this.machines.hidden = sorted.length === 0;
+    put(this.machines, summary ? el("li", {}, summary) : null, sorted.map((machine) => el("li", { class: machine.state }, el("b", {}, machine.name), ` ${machineText(machine)}`)));
+  }
+
   fits(run) {
-    return this.query === "" || `${run.run} ${run.name} ${run.project} ${run.path} ${stateText(run).join(" ")}`.toLowerCase().includes(this.query);
+    return this.query === "" || `${run.run} ${run.host ?? ""} ${run.name} ${run.project} ${run.path} ${stateText(run).join(" ")}`.toLowerCase().includes(this.query);
   }
 
   draw() {
@@ -146,6 +156,15 @@ function sentence(runs) {
 }
 
 const spelled = (n) => ["none", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"][n] ?? String(n);
+
+function machineText({ state, since, why, version, runs, detail }) {
+  const long = span(Math.max(0, Math.round((Date.now() - Date.parse(since)) / 1000)));
+  switch (state) {
+    case "up": return `up for ${long}${version ? `, dogwatch ${version}` : ""}, ${detail ?? `${runs} live`}`;
+    case "down": return `down for ${long}: ${why ?? "unknown"}`;
+    default: return `connecting for ${long}`;
+  }
+}
 
 class Row {
   constructor(run, page) {

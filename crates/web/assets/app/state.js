@@ -15,9 +15,9 @@ export function nameOf(run) {
   return plain || run.run;
 }
 
-/** Returns the end of the project path. */
+/** Returns the machine, if it is another one, and the end of the project path. */
 export function placeOf(run) {
-  const place = run.project ?? run.status?.work_dir ?? "";
+  const place = `${run.host ? `${run.host}: ` : ""}${run.project ?? run.status?.work_dir ?? ""}`;
   return place.length > 44 ? `\u2026${place.slice(-43)}` : place;
 }
 

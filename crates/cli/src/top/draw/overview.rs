@@ -9,12 +9,15 @@ use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
 use dogwatch_core::record::view::Used;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::moment::{Moment, Wall};
+use dogwatch_server::{MachineEntry, MachineState};
 use ratatui_core::buffer::Buffer;
 use ratatui_core::layout::Rect;
 use ratatui_core::style::{Color, Style};
 
 /// The number of lines below the list, for the selected run.
 const DETAIL: u16 = 5;
+/// The most machines that have a line of their own.
+const MAX_MACHINES: usize = 5;
 /// The most of a reason to show, in bytes.
 const MAX_REASON: usize = 300;
 
@@ -53,6 +56,8 @@ impl Columns {
 /// Draws the list of runs.
 pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     head(top, look, area, buffer);
+    let machines = machines(top, look, area, buffer);
+    let area = Rect { y: area.y + machines, height: area.height - machines, ..area };
     if top.rows.is_empty() {
         let line = "no runs on this machine; start one with `dogwatch run DIR`";
         text(buffer, area, area.y + 2, 2, line, look.tone(Tone::Quiet));
@@ -65,7 +70,7 @@ pub fn draw(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     let chosen = top.selected();
     let first = chosen.saturating_sub(room / 2).min(top.rows.len().saturating_sub(room));
     for (y, (place, row)) in (list.y..list.y + list.height).zip(top.rows.iter().enumerate().skip(first)) {
-        line(top.now, row, &columns, look, list, y, buffer);
+        line(top, row, &columns, look, list, y, buffer);
         if place == chosen {
             buffer.set_style(Rect { y, height: 1, ..list }, look.chosen());
         }
@@ -86,6 +91,54 @@ fn head(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
     text(buffer, area, area.y, column, &clock, look.tone(Tone::Quiet));
 }
 
+/// Draws a line for each other machine, those that are not connected first. Returns the number of lines.
+fn machines(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) -> u16 {
+    let mut all: Vec<&MachineEntry> = top.machines.iter().collect();
+    all.sort_by_key(|machine| (machine.state == MachineState::Up, &machine.name));
+    let more = all.len().saturating_sub(MAX_MACHINES);
+    let mut y = area.y;
+    if let Some(summary) = &top.summary {
+        y += 1;
+        cell(buffer, area, y, 2, area.width - 3, &printable(summary), look.tone(Tone::Quiet));
+    }
+    let first = y;
+    for machine in all.iter().take(MAX_MACHINES) {
+        y += 1;
+        let tone = match machine.state {
+            MachineState::Up | MachineState::Connecting => look.tone(Tone::Quiet),
+            MachineState::Down => look.tone(Tone::Bad),
+        };
+        let mut line = machine_text(machine, top.now.wall);
+        if more > 0 && usize::from(y - first) == MAX_MACHINES {
+            line.push_str(&format!("  (and {more} more machines)"));
+        }
+        cell(buffer, area, y, 2, area.width - 3, &printable(&line), tone);
+    }
+    y - area.y
+}
+
+/// Describes another machine: `box1 up for 2m05s, dogwatch 0.1.0, 3 live`, `box2 down for 5s: connection refused`.
+pub fn machine_text(machine: &MachineEntry, now: Wall) -> String {
+    let MachineEntry { name, state, since, why, version, runs, detail } = machine;
+    let long = age(*since, now);
+    match state {
+        MachineState::Connecting => format!("{name} connecting for {long}"),
+        MachineState::Up => {
+            let version =
+                version.as_ref().map_or_else(String::new, |version| format!(", dogwatch {version}"));
+            let detail = detail.clone().unwrap_or_else(|| format!("{runs} live"));
+            format!("{name} up for {long}{version}, {detail}")
+        }
+        MachineState::Down => format!("{name} down for {long}: {}", why.as_deref().unwrap_or("unknown")),
+    }
+}
+
+/// Returns the name of a run, with its machine if that is another one.
+pub fn name(row: &Row) -> String {
+    let name = row.name();
+    row.origin.as_ref().map_or_else(|| name.to_owned(), |origin| format!("{name} @{}", origin.host))
+}
+
 fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {
     let style = look.tone(Tone::Quiet);
     for ((column, width), title) in [
@@ -100,19 +153,21 @@ fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {
     }
 }
 
-fn line(now: Moment, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, buffer: &mut Buffer) {
-    let status = row.status(now);
+fn line(top: &Top, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, buffer: &mut Buffer) {
+    let now = row.moment(top.now);
+    let status = row.status(top.now);
     let (state, style) = state(&status, look);
     let mut put = |(column, width): (u16, u16), text: &str, style: Style| {
         cell(buffer, area, y, column, width, text, style);
     };
-    put(at.name, &printable(row.name()), Style::new());
+    put(at.name, &printable(&name(row)), Style::new());
     if row.read {
         put(at.state, &state, style);
     }
     match &row.fault {
         Some(fault) => return put(at.why, fault, look.tone(Tone::Bad)),
         None if !row.read => return put(at.why, "reading …", look.tone(Tone::Quiet)),
+        None if top.lost_machine(row).is_some() => put(at.why, "its machine is down", look.tone(Tone::Bad)),
         None => put(at.why, &why(&status), Style::new()),
     }
     put(at.seen, &seen(&status, now), Style::new());
@@ -248,7 +303,11 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     });
     let used = Used::from(status.spent);
     let lines = [
-        format!("run {}  {path}", row.run),
+        format!(
+            "run {}{}  {path}",
+            row.run,
+            row.origin.as_ref().map_or_else(String::new, |o| format!(" on {}", o.host))
+        ),
         format!("{}: {}", state(&status, look).0, why(&status)),
         format!(
             "{}: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",

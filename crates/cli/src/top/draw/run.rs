@@ -1,6 +1,6 @@
 //! Draws the page of one run: its lanes on a time axis, its events, and the evidence of the selected event.
 
-use super::overview::{cost, state, why, windows};
+use super::overview::{cost, machine_text, name, state, why, windows};
 use super::{Look, cell, text};
 use crate::local::{self, clock};
 use crate::screen::{Tone, words};
@@ -34,7 +34,7 @@ const LEVELS: [&str; 8] = ["▁", "▂", "▃", "▄", "▅", "▆", "▇", "█
 /// Draws the page of a run.
 pub fn draw(top: &Top, page: &Page, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     title(top, row, look, area, buffer);
-    let now = if row.live { top.now.wall.0 } else { page.lanes.last };
+    let now = if row.live { row.moment(top.now).wall.0 } else { page.lanes.last };
     let lanes = page.lanes.at(now);
     let axis = Rect { x: area.x + NAMES, width: area.width - NAMES - 1, ..area };
     let first = page.lanes.first.unwrap_or(now);
@@ -55,7 +55,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let status = row.status(top.now);
     let (word, style) =
         if row.read { state(&status, look) } else { ("reading …".to_owned(), look.tone(Tone::Quiet)) };
-    let name = printable(row.name()).into_owned();
+    let name = printable(&name(row)).into_owned();
     let column = text(buffer, area, area.y, 1, &name, look.tone(Tone::Head));
     let column = text(buffer, area, area.y, column + 2, &word, style);
     let turns = match &status.nodes[..] {
@@ -70,7 +70,12 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let line = match &row.fault {
         Some(fault) => fault.clone(),
         None if !row.read => String::new(),
-        None => why(&status) + &nodes(&status) + &windows(&status),
+        None => {
+            let lost = top
+                .lost_machine(row)
+                .map_or_else(String::new, |machine| machine_text(machine, top.now.wall) + "; ");
+            lost + &why(&status) + &nodes(&status) + &windows(&status)
+        }
     };
     cell(buffer, area, area.y + 1, 1, area.width - 2, &printable(&line), Style::new());
 }
