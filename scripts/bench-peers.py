@@ -49,10 +49,11 @@ class Bash:
     def start(self):
         return ["bash", "--version"]
 
-    def loop(self, work, agent, n, limit=None):
+    def loop(self, work, agent, n, limit=None, delay=None):
         bounded = f"timeout {limit} {agent}" if limit else agent
+        pause = f"; sleep {delay}" if delay else ""
         (work / "prompt").write_text("Go on.\n")
-        return ["bash", "-c", f"for ((i = 0; i < {n}; i++)); do {bounded} < prompt > out 2> err; done"]
+        return ["bash", "-c", f"for ((i = 0; i < {n}; i++)); do {bounded} < prompt > out 2> err{pause}; done"]
 
 
 class Ralphify:
@@ -68,9 +69,17 @@ class Ralphify:
     def start(self):
         return [self.venv / "bin/ralph", "--version"]
 
-    def loop(self, work, agent, n, limit=None):
+    def loop(self, work, agent, n, limit=None, delay=None):
         path = bench.loop(work / "ralphify", agent)
-        return [self.venv / "bin/ralph", "run", path, "-n", str(n), *(["--timeout", str(limit)] if limit else [])]
+        flags = (["--timeout", str(limit)] if limit else []) + (["--delay", str(delay)] if delay else [])
+        return [self.venv / "bin/ralph", "run", path, "-n", str(n), *flags]
+
+    def code(self):
+        """Returns the lines of its source and the number of packages that it needs."""
+        packages = self.venv.glob("lib/python*/site-packages")
+        site = next(packages)
+        lines = sum(len(f.read_text().splitlines()) for f in (site / "ralphify").rglob("*.py"))
+        return lines, len([d for d in site.glob("*.dist-info") if not d.name.startswith(("pip-", "setuptools-", "ralphify-"))])
 
 
 class RalphWorkflow:
@@ -100,7 +109,18 @@ class Orchestrator:
     def start(self):
         return [self.program, "--version"]
 
-    def loop(self, work, agent, n, limit=None):
+    def code(self):
+        """Returns the lines of its source and the number of packages that it needs."""
+        home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
+        own = [d for d in home.glob("registry/src/*/ralph-*") if d.name.endswith(f"-{self.version}")]
+        if not own:
+            raise Unavailable("its source is not there")
+        lock = next(d / "Cargo.lock" for d in own if d.name == f"ralph-cli-{self.version}")
+        return rust_lines(own), lock.read_text().count("[[package]]") - len(own)
+
+    def loop(self, work, agent, n, limit=None, delay=None):
+        if delay:
+            raise Unavailable("no delay between iterations")
         directory = work / "orchestrator"
         directory.mkdir(exist_ok=True)
         script = directory / "agent.sh"
@@ -124,10 +144,22 @@ class Dogwatch:
     def start(self):
         return [bench.DOGWATCH, "--version"]
 
-    def loop(self, work, agent, n, limit=None):
+    def code(self):
+        """Returns the lines of its source, without tests, and the number of packages that it needs."""
+        parts = [d / "src" for d in (bench.ROOT / "crates").iterdir() if d.name not in ("sim", "fuzz")]
+        tree = ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}", "-p", "dogwatch"]
+        packages = subprocess.run(tree, cwd=bench.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
+        return rust_lines(parts), len({line.removesuffix(" (*)") for line in packages if "/crates/" not in line})
+
+    def loop(self, work, agent, n, limit=None, delay=None):
         path = bench.loop(work / "dogwatch", agent)
         limits = ["--timeout", f"{limit}s", "--set", "watchdog.grace=1s"] if limit else []
-        return [bench.DOGWATCH, "run", path, "--state-dir", work / "dogwatch-state", "-n", str(n), *limits]
+        pause = ["--delay", f"{delay}s"] if delay else []
+        return [bench.DOGWATCH, "run", path, "--state-dir", work / "dogwatch-state", "-n", str(n), *limits, *pause]
+
+
+def rust_lines(directories):
+    return sum(len(f.read_text().splitlines()) for d in directories for f in d.rglob("*.rs") if "tests" not in f.parts)
 
 
 ROWS = []
@@ -242,8 +274,8 @@ def sleeping_agent(directory):
     return str(script)
 
 
-def started(peer, directory, limit=None):
-    command = words(peer.loop(directory, sleeping_agent(directory), 1, limit))
+def started(peer, directory, limit=None, agent=None, n=1, delay=None):
+    command = words(peer.loop(directory, agent or sleeping_agent(directory), n, limit, delay))
     run = subprocess.Popen(command, cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
     end = time.monotonic() + 30
     while not (directory / "ready").exists():
@@ -263,12 +295,13 @@ def kill(run, directory):
     run.wait()
 
 
-def asleep(work, peers):
+def resting(work, peers, what, start):
+    """Private memory, CPU and switches of a tool that has nothing to do, in ten seconds."""
     figures = {"private memory, MB": {}, "CPU in 10 s, s": {}, "switches in 10 s": {}}
     for peer in peers:
         directory = fresh(work)
         try:
-            run = started(peer, directory)
+            run = start(peer, directory)
         except (Unavailable, OSError) as why:
             for cells in figures.values():
                 cells[peer.name] = f"failed: {why}"
@@ -283,13 +316,98 @@ def asleep(work, peers):
         figures["CPU in 10 s, s"][peer.name] = f"{after[0] - before[0]:.2f}"
         figures["switches in 10 s"][peer.name] = str(after[1] - before[1])
         kill(run, directory)
-    for what, cells in figures.items():
-        row(f"agent asleep, {what}", cells)
+    for name, cells in figures.items():
+        row(f"{what}, {name}", cells)
+
+
+def asleep(work, peers):
+    resting(work, peers, "agent asleep", started)
+
+
+def waiting(work, peers):
+    """Between two iterations, with a delay of a minute."""
+    def start(peer, directory):
+        agent = directory / "quick"
+        agent.write_text(f"#!/bin/sh\nexport {MARK}={directory}\ntouch {directory}/ready\n")
+        agent.chmod(0o755)
+        return started(peer, directory, agent=str(agent), n=2, delay=60)
+
+    resting(work, peers, "between iterations", start)
 
 
 def floods(work, peers):
-    agent = f"{bench.DOGWATCH} actor -e 'flood {bench.FLOOD}'"
-    row("200 MB of text, s", each(peers, lambda peer: ran(peer.loop(fresh(work), agent, 1), work), 2))
+    for what, script in (("text", f"flood {bench.FLOOD}"), ("JSON lines", f"flood-json {bench.FLOOD}")):
+        agent = f"{bench.DOGWATCH} actor -e '{script}'"
+        row(f"200 MB of {what}, s", each(peers, lambda peer: ran(peer.loop(fresh(work), agent, 1), work), 2))
+
+
+# A thousandth of the times of a night: eight hours, an agent that needs 12 s to find that there is no work, and waits
+# from 30 s to 5 minutes.
+NIGHT, IDLE_CALL = 28.8, 0.012
+IDLE = "idle: {delay: 30ms, backoff: 2.0, max_delay: 300ms, max: 21600ms}\n"
+# An assumption, in thousands: instructions, tools, prompt and a short answer. It changes the figures, not their ratio.
+TOKENS_PER_CALL = 20
+
+
+def night(work, peers):
+    """How often an agent without work is called in a night."""
+    def measure(peer):
+        directory = fresh(work)
+        agent = directory / "agent"
+        agent.write_text(
+            f"#!/bin/sh\nexport {MARK}={directory}\ncat > /dev/null\necho x >> {directory}/calls\nsleep {IDLE_CALL}\n"
+            "echo 'Nothing to do.'\necho '<!-- ralph:state idle reason=no_pending_tasks -->'\n"
+        )
+        agent.chmod(0o755)
+        command = peer.loop(directory, str(agent), 1_000_000)
+        if peer.name == "dogwatch":
+            bench.loop(directory / "dogwatch", str(agent), IDLE)
+        run = subprocess.Popen(words(command), cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
+        end = time.monotonic() + NIGHT
+        while time.monotonic() < end and run.poll() is None:
+            time.sleep(0.05)
+        calls = len((directory / "calls").read_text().splitlines()) if (directory / "calls").exists() else 0
+        kill(run, directory)
+        if not calls:
+            raise Unavailable("the agent was not called")
+        return calls
+
+    calls = each(peers, measure)
+    row("calls of an agent without work in a night, times / 1,000", calls)
+    tokens = {name: cell if isinstance(cell, str) else cell * TOKENS_PER_CALL / 1000 for name, cell in calls.items()}
+    row(f"tokens paid for it at {TOKENS_PER_CALL},000 per call, millions", tokens)
+
+
+def wakes(work, peers):
+    """From a changed file to the next call of the agent, in the middle of a wait of a minute; the median of ten."""
+    def measure(peer):
+        if peer.name != "dogwatch":
+            raise Unavailable("waits until the delay is over")
+        directory = fresh(work)
+        (directory / "inbox").mkdir()
+        agent = directory / "agent"
+        agent.write_text(f"#!/bin/sh\nexport {MARK}={directory}\ncat > /dev/null\ndate +%s%N >> {directory}/calls\n")
+        agent.chmod(0o755)
+        path = bench.loop(directory / "dogwatch", str(agent), "wake_on: {paths: [inbox]}\n")
+        command = [bench.DOGWATCH, "run", path, "--state-dir", directory / "state", "--delay", "60s", "-n", "20"]
+        run = subprocess.Popen(words(command), cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
+        calls, late = directory / "calls", []
+        for n in range(1, 12):
+            end = time.monotonic() + 10
+            while not calls.exists() or len(calls.read_text().splitlines()) < n:
+                if time.monotonic() > end:
+                    kill(run, directory)
+                    raise Unavailable("the agent was not called")
+                time.sleep(0.002)
+            if n > 1:
+                late.append((int(calls.read_text().splitlines()[-1]) - begun) / 1e6)
+            time.sleep(0.3)
+            begun = time.time_ns()
+            (directory / "inbox" / str(n)).write_text("work\n")
+        kill(run, directory)
+        return sorted(late)[len(late) // 2]
+
+    row("changed file to agent call, ms", each(peers, measure))
 
 
 def ended(work, peers):
@@ -362,6 +480,20 @@ def graphs(work):
 
     row("200 jobs, 50 at once, s", each([Parallel(), Dogwatch()], measure, 3))
 
+    def hung(peer):
+        directory = fresh(work)
+        if peer.name == "GNU parallel":
+            if not (program := shutil.which("parallel")):
+                raise Unavailable("not installed (apt install parallel)")
+            run = f"seq 300 | {program} -j300 --timeout 15 'exec sleep 600'"
+            return ran(["sh", "-c", run], directory) - 15
+        nodes = "".join(f"  - {{id: n{n}, prompt: Go on.}}\n" for n in range(300))
+        limits = "watchdog: {session: 15s, grace: 1s}\nmax_parallel: 300\nmax_iterations: 1\n"
+        (directory / "graph.yaml").write_text(f"agent: sleep 600\n{limits}nodes:\n{nodes}")
+        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory) - 15
+
+    row("300 hung jobs with a limit of 15 s, all gone after, s", each([Parallel(), Dogwatch()], hung))
+
 
 def sizes(peers):
     programs = {"dogwatch": bench.DOGWATCH, "ralph-orchestrator": Orchestrator.program}
@@ -370,6 +502,14 @@ def sizes(peers):
         if isinstance(peer, Ralphify):
             figures[peer.name] = sum(f.stat().st_size for f in peer.venv.rglob("*") if f.is_file() and "pip" not in f.parts) / 1e6
     row("size, MB (Python: its environment)", figures)
+    lines, packages = {}, {}
+    for peer in peers:
+        try:
+            lines[peer.name], packages[peer.name] = map(str, peer.code())
+        except (AttributeError, Unavailable, OSError, subprocess.SubprocessError):
+            continue
+    row("lines of source", lines)
+    row("packages that it needs", packages)
 
 
 def slope(points):
@@ -444,7 +584,7 @@ def main():
             except (Unavailable, OSError) as why:
                 print(f"not compared: {peer.name}: {why}", flush=True)
         chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
-        for measure in (starts, iterations, asleep, floods, ended):
+        for measure in (starts, iterations, asleep, waiting, floods, night, wakes, ended):
             if not chosen or any(word in measure.__name__ for word in chosen):
                 measure(work, peers)
         if not chosen or "graphs" in chosen:
