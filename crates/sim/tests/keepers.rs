@@ -1,10 +1,11 @@
 //! Keepers that cannot report, and starts that fail for lack of a resource, in virtual time.
 
+use dogwatch_core::drive::MAX_HEARD;
 use dogwatch_core::record::event::Event;
 use dogwatch_core::run::input::{EndSignal, Input};
-use dogwatch_core::run::job::Job;
-use dogwatch_core::time::dur::Dur;
-use dogwatch_sim::plan::plan;
+use dogwatch_core::run::job::{Job, JobKind};
+use dogwatch_core::time::dur::{Dur, Limit};
+use dogwatch_sim::plan::{graph, plan};
 use dogwatch_sim::{Act, Keeper, World};
 use std::cell::Cell;
 
@@ -78,6 +79,23 @@ fn a_run_that_waits_for_a_retry_can_be_ended_at_once() {
         .at(secs(2), Input::EndAsked(EndSignal::Terminate));
     let end = world.end();
     assert_eq!((end.exit_code, world.elapsed()), (143, 2_000));
+}
+
+#[test]
+fn a_session_that_exits_at_its_limit_among_many_others_is_not_stopped() {
+    let names: Vec<String> = (0..3 * MAX_HEARD).map(|n| format!("n{n}")).collect();
+    let nodes: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
+    let mut all = graph(100, &nodes);
+    for node in &mut all.nodes {
+        node.settings.watchdog.session = Limit::At(secs(60));
+    }
+    // All reports arrive at the moment of the limit, more of them than one turn of the driver takes.
+    let act = |job: Job| Act::works(if job.kind == JobKind::Session { secs(60) } else { Dur::ZERO });
+    let mut world = World::new(all, act);
+    let end = world.end();
+    let is_stop = |event: &Event| matches!(event, Event::HardStop { .. });
+    assert_eq!(world.events.iter().filter(|recorded| is_stop(&recorded.event)).count(), 0);
+    assert_eq!(end.completed, 3 * MAX_HEARD as u64);
 }
 
 // promise: 1

@@ -32,7 +32,7 @@ impl<S: Shell> Driver<S> {
         }
         let continued = (woken.signals || interrupted) && self.take_signals()?;
         self.note_absence(continued);
-        for node in woken.keepers {
+        for node in self.jobs.next_heard(woken.keepers) {
             self.take_reports(node);
         }
         for error in woken.lost_idle {
@@ -167,12 +167,15 @@ impl<S: Shell> Driver<S> {
         Ok(answer)
     }
 
-    /// Handles a deadline that may have passed. Output from before the deadline is taken in first, because silence
-    /// may only be judged with empty pipes. Only the pumps of nodes that are due are flushed: among many sessions,
-    /// one is nearly always due.
+    /// Handles a deadline that may have passed. Reports and output from before the deadline are taken in first: a
+    /// session that has exited is not stopped, and silence may only be judged with empty pipes. Only the nodes that
+    /// are due are asked: among many sessions, one is nearly always due.
     fn take_time(&mut self) {
         let now = self.shell.now();
         let judged = self.run.to_judge(now);
+        for node in &judged {
+            self.take_reports(*node);
+        }
         self.shell.flush(&judged);
         self.take_mail();
         for node in judged {

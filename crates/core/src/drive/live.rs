@@ -12,6 +12,9 @@ use std::collections::BTreeMap;
 /// The most inputs of one job that wait for the report of its start. The keeper owes that report within 30 s; in a
 /// flood, further observations are dropped until then.
 pub const MAX_EARLY: usize = 10_000;
+/// The most keepers whose reports are taken in one turn. The end of a session is costly, so if hundreds end together,
+/// deadlines are looked at in between. The others are heard in the next turns.
+pub const MAX_HEARD: usize = 8;
 
 /// A running job.
 #[derive(Debug)]
@@ -102,6 +105,8 @@ impl Live {
 pub(super) struct Jobs {
     live: BTreeMap<NodeIx, Live>,
     started: u64,
+    /// The node whose keeper was heard last.
+    heard: Option<NodeIx>,
 }
 
 impl Jobs {
@@ -136,6 +141,17 @@ impl Jobs {
         self.live.values_mut()
     }
 
+    /// Returns which of the nodes whose keepers have reports are heard now: at most [`MAX_HEARD`], each in its turn.
+    pub fn next_heard(&mut self, mut reporting: Vec<NodeIx>) -> Vec<NodeIx> {
+        reporting.sort_unstable();
+        let heard = self.heard;
+        let after = reporting.partition_point(|node| heard.is_some_and(|heard| *node <= heard));
+        reporting.rotate_left(after);
+        reporting.truncate(MAX_HEARD);
+        self.heard = reporting.last().copied().or(heard);
+        reporting
+    }
+
     /// Returns when processes that survived their keeper are killed again.
     pub fn next_burial(&self) -> Option<Awake> {
         self.live.values().filter_map(|live| live.bury_at).min()
@@ -159,5 +175,25 @@ impl Jobs {
     /// Returns whether no job is running.
     pub fn is_empty(&self) -> bool {
         self.live.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_keeper_with_reports_is_heard_in_its_turn() {
+        let mut jobs = Jobs::default();
+        let nodes = |from: usize, to: usize| (from..to).map(NodeIx).collect::<Vec<_>>();
+        assert_eq!(jobs.next_heard(nodes(0, MAX_HEARD)), nodes(0, MAX_HEARD), "a few are heard at once");
+        // Although the first ones always have reports, those behind them are heard.
+        let all = || nodes(0, 2 * MAX_HEARD + 1);
+        assert_eq!(jobs.next_heard(all()), nodes(MAX_HEARD, 2 * MAX_HEARD));
+        let mut last = nodes(2 * MAX_HEARD, 2 * MAX_HEARD + 1);
+        last.extend(nodes(0, MAX_HEARD - 1));
+        assert_eq!(jobs.next_heard(all()), last);
+        assert!(jobs.next_heard(Vec::new()).is_empty());
+        assert_eq!(jobs.next_heard(nodes(0, 1)), nodes(0, 1));
     }
 }

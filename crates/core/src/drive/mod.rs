@@ -18,7 +18,7 @@ pub mod shell;
 #[cfg(test)]
 mod tests;
 
-pub use live::MAX_EARLY;
+pub use live::{MAX_EARLY, MAX_HEARD};
 pub use record::MAX_BLIND;
 
 use crate::record::event::Event;

@@ -9,9 +9,12 @@ use dogwatch_core::time::moment::Awake;
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::fs;
+use std::io::Read;
 
 /// The most processes that are read. On a machine with more, the sample is incomplete.
 const MAX_PROCESSES: usize = 100_000;
+/// The most bytes of a process's line in /proc: 52 fields, of which the longest are numbers of 20 digits.
+const MAX_STAT: usize = 2048;
 /// The name of dogwatch's MCP server process, which distinguishes it from the processes of an agent.
 const MCP_SERVER: &CStr = c"dogwatch-mcp";
 /// The unit of CPU time in /proc. User space sees 100 on every relevant Linux.
@@ -144,8 +147,12 @@ impl Processes {
     }
 }
 
+/// Reads a process with three system calls: its line fits into the buffer, and the kernel returns it at once.
 fn read(pid: i32) -> Option<Process> {
-    parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    let mut line = [0; MAX_STAT];
+    let length = fs::File::open(format!("/proc/{pid}/stat")).ok()?.read(&mut line).ok()?;
+    // The command name may be any bytes.
+    parse(&String::from_utf8_lossy(&line[..length]))
 }
 
 fn parse(stat: &str) -> Option<Process> {
