@@ -283,6 +283,20 @@ fn a_workflow_of_symphony_becomes_a_loop_with_the_issue_as_arguments() {
 }
 
 #[test]
+fn a_script_of_symphony_for_new_workspaces_becomes_setup_unless_it_clones_the_repository() {
+    let workflow =
+        |script: &str| format!("---\nhooks:\n  after_create: |\n    {script}\n    npm ci\n---\nGo.\n");
+    let house = House::with(&[("WORKFLOW.md", &workflow("cp ../.env ."))]);
+    let text = house.converted(".", "RALPH.md");
+    assert_lines(&text, &["worktree: true", "setup:", "cp ../.env .", "npm ci"]);
+    let house = House::with(&[("WORKFLOW.md", &workflow("git clone https://example.org/x ."))]);
+    let text = house.converted(".", "RALPH.md");
+    let left = "# - WORKFLOW.md:3: hooks.after_create: a worktree has the repository already; put the rest into `setup`";
+    assert_lines(&text, &[left]);
+    assert!(!text.contains("worktree: true"), "{text}");
+}
+
+#[test]
 fn ralphifys_file_runs_unchanged_and_its_copy_spells_out_the_defaults() {
     let ralph = "---\nagent: claude -p\ncommands:\n  # the log\n  - name: log\n    run: git log -n 3\nargs:\n  - focus\n---\nWork on {{ args.focus }}.\n{{ commands.log }}\n";
     let house = House::with(&[("RALPH.md", ralph)]);

@@ -120,12 +120,23 @@ fn hooks(entries: &[Entry], values: &mut Values<'_, '_>, draft: &mut Draft) {
         let what = "hooks.before_run (a failure does not stop the iteration)";
         draft.set("commands", command, from(source, &entry.key_span, what));
     }
+    let mut mapped = vec!["before_run", "timeout_ms"];
+    if let Some(entry) = get(hooks, "after_create")
+        && let Some(script) = values.text("hooks.after_create", entry)
+        // A worktree contains the repository already, so a clone into it would fail.
+        && !script.contains("git clone")
+    {
+        let at = from(source, &entry.key_span, "hooks.after_create");
+        draft.set("worktree", "true", at.clone());
+        draft.set("setup", format!("\n  - {}", literal(&script, 4)), at);
+        mapped.push("after_create");
+    }
     let reasons = [
-        ("after_create", "a loop works in the directory where it starts; prepare it once by hand"),
+        ("after_create", "a worktree has the repository already; put the rest into `setup`"),
         ("after_run", "use `done_when` to check the work, or `notify`"),
         ("before_remove", "dogwatch removes no work directory"),
     ];
-    draft.leave_rest(source, "hooks", hooks, &["before_run", "timeout_ms"], &reasons);
+    draft.leave_rest(source, "hooks", hooks, &mapped, &reasons);
 }
 
 fn polling(entries: &[Entry], values: &mut Values<'_, '_>, draft: &mut Draft) {
