@@ -25,6 +25,8 @@ pub struct Subject<'a> {
     pub project: &'a str,
     /// The status of the run.
     pub status: &'a Status,
+    /// The summary at the top: titles and texts.
+    pub summary: &'a [(&'a str, String)],
     /// The events of the run.
     pub events: &'a [Recorded],
     /// What the iterations changed, by `node/iteration`, the newest last.
@@ -35,6 +37,7 @@ pub struct Subject<'a> {
 #[derive(Serialize)]
 struct Record<'a> {
     run: Run<'a>,
+    summary: &'a [(&'a str, String)],
     notes: Vec<String>,
     diffs: BTreeMap<&'a str, &'a str>,
     events: &'a [Box<RawValue>],
@@ -102,7 +105,13 @@ fn fitting(diffs: &[(String, String)]) -> (BTreeMap<&str, &str>, usize) {
 
 fn json(subject: &Subject<'_>, diffs: &BTreeMap<&str, &str>, thinned: Thinned) -> String {
     let notes = all_notes(subject.status, thinned.notes);
-    let record = Record { run: Run::of(subject), notes, diffs: diffs.clone(), events: &thinned.lines };
+    let record = Record {
+        run: Run::of(subject),
+        summary: subject.summary,
+        notes,
+        diffs: diffs.clone(),
+        events: &thinned.lines,
+    };
     // Serialization cannot fail: the events were read from JSON.
     in_script(&serde_json::to_string(&record).unwrap_or_default())
 }

@@ -1,7 +1,7 @@
 // The frame of every page: name, clock, connection state and theme.
 
 import { el, button, put, setText } from "./dom.js";
-import { shortClock, span, watchOf } from "./time.js";
+import { shortClock, span } from "./time.js";
 import { help } from "./keys.js";
 
 const THEME = "dogwatch.theme";
@@ -19,15 +19,14 @@ export function applyTheme(theme = stored()) {
 export class Frame {
   constructor({ home }) {
     applyTheme();
-    this.watch = el("span", { class: "watch-name" });
-    this.clock = el("time", { class: "watch-clock" });
+    this.clock = el("time", { class: "clock" });
     this.link = el("span", { class: "link-state", role: "status" });
     this.theme = button("", () => this.nextTheme(), { class: "button small quiet-button", "aria-label": "Change theme", title: "Change theme (T)" });
     this.main = el("main", { id: "main", tabindex: "-1" });
     const brand = el(home ? "a" : "span", { class: "brand", href: home, "aria-label": "dogwatch: all runs" }, el("span", { class: "dial", "aria-hidden": "true" }), "dogwatch");
     this.node = el("div", { class: "frame" },
       el("a", { class: "unseen skip", href: "#main", on: { click: (e) => { e.preventDefault(); this.main.focus(); } } }, "Skip to content"),
-      el("header", { class: "top" }, brand, el("span", { class: "watch" }, this.watch, this.clock), this.link,
+      el("header", { class: "top" }, brand, this.clock, this.link,
         el("span", { class: "grow" }), this.theme, button("?", help, { class: "button small quiet-button", "aria-label": "Keyboard shortcuts", title: "Keyboard shortcuts (?)" })),
       this.main);
     this.showTheme();
@@ -49,7 +48,6 @@ export class Frame {
 
   tick() {
     const now = Date.now();
-    setText(this.watch, watchOf(now).name);
     setText(this.clock, shortClock(now));
     if (this.lost) this.showLost();
   }

@@ -3,7 +3,7 @@
 
 import { CHANNELS } from "./model.js";
 import { el, button, put } from "./dom.js";
-import { clock, day, shortClock, watchOf } from "./time.js";
+import { clock, day, shortClock, partOfDay } from "./time.js";
 import { about } from "./evidence.js";
 
 const AXIS = 40;
@@ -222,7 +222,7 @@ export class Timeline {
     const seconds = (this.to - this.from) / 1000;
     const room = Math.max(2, (width - gutter) / 78);
     const step = (STEPS.find((s) => seconds / s <= room) ?? STEPS.at(-1)) * 1000;
-    this.drawWatches(p);
+    this.drawPartsOfDay(p);
     // Ticks are at round times of the local clock.
     const shift = new Date(this.from).getTimezoneOffset() * 60_000;
     p.fillStyle = this.c["ink-3"];
@@ -238,22 +238,22 @@ export class Timeline {
     }
   }
 
-  /** The watches of the day as a band above the clock. They show the time of day at a glance. */
-  drawWatches(p) {
+  /** The parts of the day as a band above the clock. They show the time of day at a glance. */
+  drawPartsOfDay(p) {
     const { gutter, width } = this.g;
     if (this.to - this.from > 12 * 86_400_000) return;
     p.textAlign = "left";
-    let watch = watchOf(this.from);
-    for (let i = 0; i < 120 && watch.from < this.to; i++, watch = watchOf(watch.to + 1)) {
-      const x0 = Math.max(gutter, this.x(watch.from));
-      const x1 = Math.min(width, this.x(watch.to));
-      const dog = watch.name.includes("dog");
-      p.fillStyle = dog ? this.c.brass : this.c.band;
-      p.globalAlpha = dog ? 0.55 : 1;
+    let part = partOfDay(this.from);
+    for (let i = 0; i < 120 && part.from < this.to; i++, part = partOfDay(part.to + 1)) {
+      const x0 = Math.max(gutter, this.x(part.from));
+      const x1 = Math.min(width, this.x(part.to));
+      const night = part.name === "night";
+      p.fillStyle = night ? this.c.brass : this.c.band;
+      p.globalAlpha = night ? 0.55 : 1;
       p.fillRect(x0 + 1, 1, Math.max(0, x1 - x0 - 2), 2);
       p.globalAlpha = 1;
       p.fillStyle = this.c["ink-3"];
-      if (x1 - x0 > 86) p.fillText(watch.name, x0 + 3, 11);
+      if (x1 - x0 > 86) p.fillText(part.name, x0 + 3, 11);
     }
   }
 

@@ -154,6 +154,7 @@ export class EventList {
     put(this.detail,
       el("div", { class: "detail-head" }, el("b", {}, `${e.seq} \u00b7 ${e.event}`), el("time", {}, e.at),
         el("button", { type: "button", class: "button small", on: { click: () => { this.detail.hidden = true; this.view.focus(); } } }, "Close")),
+      el("p", {}, this.line(e)),
       e.evidence_summary ? summary(e.evidence_summary, e.active_channel) : null,
       (e.results ?? []).filter((r) => r.tail).map((r) => [el("h3", {}, r.cmd), el("pre", {}, r.tail)]),
       el("pre", {}, JSON.stringify(record, null, 2)));

@@ -207,7 +207,7 @@ class Row {
     const steer = canSteer(run);
     this.buttons.hidden = !steer;
     this.wake.disabled = !wakeable(run);
-    setText(this.pause.firstChild, run.status?.paused ? "Resume" : "Pause");
+    setText(this.pause.firstChild, run.status?.paused || run.status?.stopping ? "Resume" : "Pause");
     this.node.className = `run ${run.state}`;
     this.tick();
   }

@@ -7,7 +7,7 @@ import { RunPage } from "./run.js";
 
 const record = JSON.parse(document.getElementById("record").textContent);
 const frame = new Frame({ home: null });
-const page = new RunPage(record.run.run, { connection: () => {}, live: false, diffs: record.diffs });
+const page = new RunPage(record.run.run, { connection: () => {}, live: false, diffs: record.diffs, summary: record.summary });
 page.show(record.run);
 page.model.take(record.events);
 document.body.replaceChildren(frame.node);

@@ -21,16 +21,16 @@ const MAX_TELL = 4000;
 
 /** The page of a run. Without `live` it is a report: it has the complete record and sends no requests. */
 export class RunPage {
-  constructor(id, { connection, live = true, diffs = null }) {
+  constructor(id, { connection, live = true, diffs = null, summary = [] }) {
     Object.assign(this, { id, connection, live, run: { run: id, alive: false, state: "unknown", status: null, name: id }, gone: new AbortController(), only: null });
     this.model = new Model();
     this.timeline = new Timeline(this.model, { now: () => this.now(), pick: (found) => this.pick(found), live });
     this.list = new EventList(this.model, { fromEnd: live });
     this.output = new Output(this.model, id, { diffs });
-    this.build();
+    this.build(summary);
   }
 
-  build() {
+  build(summary) {
     this.lamp = el("span", { class: "lamp-place" });
     this.title = el("h1", {}, this.id);
     this.where = el("p", { class: "where" });
@@ -53,6 +53,7 @@ export class RunPage {
       el("header", { class: "run-head" },
         el("div", { class: "run-title" }, this.live ? el("a", { class: "back", href: "#/", "aria-label": "All runs" }, "\u2190") : null, this.lamp, el("div", {}, this.title, this.where)),
         el("div", { class: "run-state" }, el("p", {}, this.state, " ", this.why), this.next), this.steer),
+      summary.length ? el("dl", { class: "summary" }, summary.map(([title, text]) => [el("dt", {}, title), el("dd", {}, text)])) : null,
       this.facts, this.loading,
       el("section", { class: "panel time" }, this.timeline.node), this.expected, this.graph,
       el("div", { class: "columns" }, this.list.node, this.output.view));
@@ -166,7 +167,7 @@ export class RunPage {
     this.steer.hidden = !steer;
     this.timeline.followButton.hidden = !this.running();
     this.wakeButton.disabled = !wakeable(run);
-    setText(this.pauseButton.firstChild, run.status?.paused ? "Resume" : "Pause");
+    setText(this.pauseButton.firstChild, run.status?.paused || run.status?.stopping ? "Resume" : "Pause");
     this.drawFacts();
     drawForecast(this.expected, run.status);
     this.timeline.plan(this.running() ? plannedLooks(run.status) : []);

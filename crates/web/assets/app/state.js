@@ -41,6 +41,11 @@ export function lamp(run) {
 
 /** Returns the state of a run in one word, and the reason. */
 export function stateText(run) {
+  const [state, why] = stateAndReason(run);
+  return run.status?.stopping ? [state, `${why}; stops after the current iteration`] : [state, why];
+}
+
+function stateAndReason(run) {
   const status = run.status;
   const state = run.state ?? status?.state ?? "unknown";
   const node = busiest(status);

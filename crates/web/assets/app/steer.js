@@ -25,7 +25,7 @@ export const canSteer = (run) => run.alive && run.state !== "ended";
 export const wakeable = (run) => run.state === "waiting" || run.state === "asleep";
 
 export const wake = (run) => send(run.run, "wake");
-export const pauseOrResume = (run) => send(run.run, run.status?.paused ? "resume" : "pause");
+export const pauseOrResume = (run) => send(run.run, run.status?.paused || run.status?.stopping ? "resume" : "pause");
 export const tell = (run, text) => send(run.run, "tell", { text });
 
 export async function stop(run) {

@@ -1,4 +1,4 @@
-// Formats durations, times and amounts, and computes the nautical watch of a time.
+// Formats durations, times and amounts, and computes the part of the day of a time.
 
 const two = (n) => String(n).padStart(2, "0");
 
@@ -44,16 +44,14 @@ export function when(ms, now = Date.now()) {
   return `${day(ms)} ${shortClock(ms)}`;
 }
 
-// The nautical watches of a day. The two short ones are the dog watches.
-const WATCHES = [[0, "middle watch"], [4, "morning watch"], [8, "forenoon watch"], [12, "afternoon watch"],
-  [16, "first dog watch"], [18, "last dog watch"], [20, "first watch"], [24, "middle watch"]];
+const PARTS = [[0, "night"], [6, "morning"], [12, "afternoon"], [18, "evening"], [24, "night"]];
 
-/** Returns the watch of a time, with its start and end. */
-export function watchOf(ms) {
+/** Returns the part of the day of a time, with its start and end. */
+export function partOfDay(ms) {
   const d = new Date(ms);
-  const at = WATCHES.findLastIndex(([hour]) => hour <= d.getHours());
+  const at = PARTS.findLastIndex(([hour]) => hour <= d.getHours());
   const edge = (hour) => new Date(d.getFullYear(), d.getMonth(), d.getDate(), hour).getTime();
-  return { name: WATCHES[at][1], from: edge(WATCHES[at][0]), to: edge(WATCHES[at + 1][0]) };
+  return { name: PARTS[at][1], from: edge(PARTS[at][0]), to: edge(PARTS[at + 1][0]) };
 }
 
 /** Formats `$0.41`, `$12.30`; null means unknown, never zero. */

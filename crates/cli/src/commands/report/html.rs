@@ -1,5 +1,6 @@
 //! `dogwatch report --html FILE`: writes the dashboard page of a run to one file.
 
+use super::{Report, opening};
 use crate::error::CliError;
 use crate::runs::FoundRun;
 use dogwatch_core::record::status::Status;
@@ -11,13 +12,20 @@ use std::path::Path;
 
 /// Writes the report atomically: an existing file is replaced only by a complete one.
 pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
+    let summary = opening::plain_rows(&Report::of(found)?);
     let (record, integrity) = found.judged_record()?;
     let status = Status::of(&View::fold(&record.events), found.is_live().then(clock::now))
         .with_record_problem(integrity.problem());
     let state = found.state_dir();
     let project = state.parent().unwrap_or(&state).to_string_lossy();
     let diffs = super::changes::by_iteration(found);
-    let subject = Subject { project: &project, status: &status, events: &record.events, diffs: &diffs };
+    let subject = Subject {
+        project: &project,
+        status: &status,
+        summary: &summary,
+        events: &record.events,
+        diffs: &diffs,
+    };
     let page = dogwatch_web::report(&subject);
     place(file, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());

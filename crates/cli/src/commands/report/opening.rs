@@ -17,16 +17,46 @@ const MAX_NODES: usize = 20;
 /// The most bytes of a prompt to read for its first line.
 const MAX_PROMPT: usize = 1024 * 1024;
 
-/// Returns the summary.
+/// Returns the summary as Markdown.
 pub fn summary(report: &Report) -> String {
-    let lines = [
-        format!("**Asked**: {}", asked(report)),
-        format!("**Done**: {}", done(report)),
-        format!("**Cost**: {}", cost(report)),
-        format!("**Needs attention**: {}", attention(report)),
-    ];
+    let lines = rows(report).map(|(title, text)| format!("**{title}**: {text}"));
     // In Markdown, two trailing spaces are a line break.
     lines.join("  \n") + "\n"
+}
+
+/// Returns the titles and texts of the summary without markup.
+pub fn plain_rows(report: &Report) -> Vec<(&'static str, String)> {
+    rows(report).into_iter().map(|(title, text)| (title, unmarked(&text))).collect()
+}
+
+fn rows(report: &Report) -> [(&'static str, String); 4] {
+    [
+        ("Asked", asked(report)),
+        ("Done", done(report)),
+        ("Cost", cost(report)),
+        ("Needs attention", attention(report)),
+    ]
+}
+
+/// Removes escapes and emphasis from Markdown. Code keeps its backticks, which are readable as they are.
+fn unmarked(markdown: &str) -> String {
+    let mut out = String::with_capacity(markdown.len());
+    let mut in_code = false;
+    let mut chars = markdown.chars().peekable();
+    while let Some(c) = chars.next() {
+        match c {
+            '`' => {
+                in_code = !in_code;
+                out.push(c);
+            }
+            '\\' if !in_code => out.extend(chars.next()),
+            '*' if !in_code && chars.peek() == Some(&'*') => {
+                chars.next();
+            }
+            c => out.push(c),
+        }
+    }
+    out
 }
 
 /// Returns the first line of the prompt, or the nodes of a graph.
@@ -124,4 +154,15 @@ fn attention(report: &Report) -> String {
 
 fn failed_nodes(report: &Report) -> impl Iterator<Item = &NodeView> {
     report.view().nodes.iter().filter(|n| matches!(n.state, NodeState::Failed | NodeState::Blocked))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_summary_without_markup_keeps_the_words_of_the_agent() {
+        let text = format!("**clean**: {}; {}", plain("a*b_c [x]"), code("grep '\\.rs' *"));
+        assert_eq!(unmarked(&text), "clean: a*b_c [x]; `grep '\\.rs' *`");
+    }
 }
