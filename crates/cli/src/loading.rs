@@ -29,6 +29,11 @@ const FLAG: &str = "flag ";
 /// The names of loop and graph files in their directory.
 pub const LOOP_FILES: [&str; 5] = [LOOP_FILE, "graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
+/// The most entries of a directory to look at for loops to suggest.
+const MAX_LOOKED_AT: usize = 1_000;
+/// The most loops to suggest.
+const MAX_SUGGESTED: usize = 5;
+
 /// The flags that override settings, shared by `run` and `check`.
 #[derive(clap::Args, Clone, Debug, Default)]
 pub struct SettingFlags {
@@ -225,6 +230,21 @@ impl Machine for Here<'_> {
     }
 }
 
+/// Returns the loops and graphs one level below a directory, in order of their names.
+fn loops_below(dir: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten().take(MAX_LOOKED_AT);
+    let is_loop = |path: &PathBuf| LOOP_FILES.iter().any(|name| path.join(name).is_file());
+    let found = entries.map(|entry| entry.path()).filter(is_loop);
+    let mut names: Vec<String> = found.map(|path| shown(path.strip_prefix("./").unwrap_or(&path))).collect();
+    names.sort();
+    names.truncate(MAX_SUGGESTED);
+    names
+}
+
+fn shown(path: &Path) -> String {
+    dogwatch_core::text::printable(&path.display().to_string()).into_owned()
+}
+
 fn locate(path: &Path) -> Result<PathBuf, CliError> {
     let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
     if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
@@ -240,7 +260,10 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
         1 => Ok(found.remove(0)),
         0 => Err(CliError::with_help(
             format!("no {LOOP_FILE} and no graph file in {}", path.display()),
-            format!("`dogwatch init {}` writes a loop file to start from", path.display()),
+            match loops_below(path).as_slice() {
+                [] => format!("`dogwatch init {}` writes a loop file to start from", path.display()),
+                found => format!("name one of these: {}", found.join(", ")),
+            },
         )),
         _ => Err(CliError::with_help(
             format!("found both {} and {}", found[0].display(), found[1].display()),

@@ -22,6 +22,21 @@ fn the_version_names_the_commit_and_is_also_json() {
 }
 
 #[test]
+fn a_directory_without_a_loop_names_at_most_five_loops_below_it() {
+    let project = Project::new();
+    let done = project.call(&["run"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("help: `dogwatch init .`"), "{}", done.stderr);
+    for name in ["f", "a", "c", "b", "e", "d"] {
+        std::fs::create_dir(project.path(name)).expect("a directory");
+        project.file(&format!("{name}/RALPH.md"), "---\nagent: cat\n---\nGo.\n");
+    }
+    let done = project.call(&["run"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("help: name one of these: a, b, c, d, e\n"), "{}", done.stderr);
+}
+
+#[test]
 fn every_command_has_a_manual_page() {
     let project = Project::new();
     project.call(&["man", "--dir", "pages"]).assert_code(0);

@@ -150,10 +150,14 @@ fn said(args: &Args, agent: Agent, found: &[Agent], path: &Path) -> String {
         }
         (Some(_), _) | (None, Some(_)) => String::new(),
     };
+    let placeholder = match (args.agent, found.first()) {
+        (None, None) => "set `agent` in the file: the placeholder only prints the prompt\n  ",
+        (Some(_), _) | (None, Some(_)) => "",
+    };
     let text = format!(
         "wrote {} for {agent}{why}\n\
          Next steps:\n  \
-           edit the prompt at the end of the file\n  \
+           {placeholder}edit the prompt at the end of the file\n  \
            dogwatch check {dir} --explain    validate the file and show the effective settings\n  \
            dogwatch run {dir} -n 1           try one iteration\n  \
            dogwatch run {dir}                run until a limit stops it\n",
