@@ -184,6 +184,48 @@ fn a_stop_lets_running_nodes_finish_and_starts_no_new_ones() {
     assert_eq!(end.nodes.done, 2);
 }
 
+/// Scripts a first node whose session takes 20 s and whose checks fail, and other nodes that work for a minute.
+fn the_first_fails_early(job: Job) -> Act {
+    match (job.node.0, job.kind) {
+        (0, JobKind::Session) => Act::works(Dur::from_secs(20)),
+        (0, JobKind::Check(_)) => Act::check_fails(1, "no"),
+        _ => works(job),
+    }
+}
+
+#[test]
+fn a_stop_lets_every_node_finish_its_iteration_even_if_the_checks_of_another_fail() {
+    let plan = graph(2, &[("a", &[]), ("b", &[]), ("c", &[])]);
+    let mut world = World::new(plan, the_first_fails_early).at(Dur::from_secs(10), Input::StopAsked);
+    let end = world.end();
+    assert_eq!((end.outcome, end.nodes.done, world.elapsed()), (Outcome::Stopped, 1, 60_000));
+    assert!(!world.story().iter().any(|line| line.starts_with("session_signalled")), "{:?}", world.story());
+}
+
+#[test]
+fn a_withdrawn_stop_continues_the_graph_with_the_nodes_that_ended_an_iteration_meanwhile() {
+    let plan = graph(2, &[("a", &[]), ("b", &[]), ("c", &[])]);
+    let mut world = World::new(plan, the_first_fails_early)
+        .at(Dur::from_secs(10), Input::StopAsked)
+        .at(Dur::from_secs(30), Input::UnpauseAsked);
+    let end = world.end();
+    assert_eq!((end.outcome, end.nodes.done, end.nodes.failed), (Outcome::Partial, 2, 1));
+    assert_eq!(world.sessions[..3], [0, 0, 30_000], "the first node starts again at once");
+}
+
+#[test]
+fn a_terminated_graph_gives_every_session_its_grace() {
+    let plan = graph(2, &[("a", &[]), ("b", &[])]);
+    let grace = plan.nodes[0].settings.watchdog.grace.as_millis();
+    let mut world = World::new(plan, |job| match (job.node.0, job.kind) {
+        (1, JobKind::Session) => Act::works(MINUTE).stubborn(),
+        _ => works(job),
+    })
+    .at(Dur::from_secs(10), Input::EndAsked(EndSignal::Terminate));
+    assert_eq!(world.end().outcome, Outcome::Interrupted);
+    assert!(world.elapsed() >= 10_000 + grace, "the second session was killed at {}", world.elapsed());
+}
+
 #[test]
 fn a_paused_graph_starts_nothing_until_resumed() {
     let mut world = World::new(graph(1, &[("a", &[]), ("b", &["a"])]), works)

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
-use dogwatch_core::record::event::{Outcome, WaitEndedBy};
+use dogwatch_core::record::event::{Event, Outcome, Recorded, STOP_WITHDRAWN, STOPPING, WaitEndedBy};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;
 use dogwatch_core::settings::{IdlePolicy, Plan, WakePolicy};
@@ -114,6 +114,26 @@ fn a_stop_request_in_a_wait_ends_the_run_at_once() {
     let mut world = World::new(with_delay(), |_| Act::works(MINUTE)).at(secs(100), Input::StopAsked);
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code, world.elapsed()), (Outcome::Stopped, 0, 100_000));
+}
+
+#[test]
+fn a_pending_stop_is_announced_once_and_a_resume_withdraws_it() {
+    let notices = |world: &World, of: &str| {
+        let notice = |r: &&Recorded| matches!(&r.event, Event::Notice { kind, .. } if kind == of);
+        world.events.iter().filter(notice).count()
+    };
+    let mut world = World::new(with_delay(), |_| Act::works(MINUTE))
+        .at(secs(10), Input::StopAsked)
+        .at(secs(20), Input::StopAsked)
+        .at(secs(30), Input::UnpauseAsked)
+        .at(secs(90), Input::StopAsked);
+    while world.elapsed() < 25_000 {
+        world.step_once();
+    }
+    assert!(world.run().view().stopping);
+    let end = world.end();
+    assert_eq!((end.outcome, end.completed, world.elapsed()), (Outcome::Stopped, 1, 90_000));
+    assert_eq!((notices(&world, STOPPING), notices(&world, STOP_WITHDRAWN)), (1, 1));
 }
 
 #[test]

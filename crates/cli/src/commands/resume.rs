@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 
 /// Unpause a run, or continue one whose supervisor died
 ///
-/// A live run starts its next iteration. A run whose supervisor was killed continues in this terminal with the same
+/// A paused live run starts its next iteration; a pending request to stop is withdrawn. A run whose supervisor was killed continues in this terminal with the same
 /// run id, settings and budgets. The interrupted iteration is not counted, a wait continues where it was, and a
 /// paused run stays paused. With --at, a run whose directory was moved continues at its new place. Without RUN, the newest paused run is resumed, or else the newest run whose supervisor died.
 #[derive(clap::Args)]
@@ -76,8 +76,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         ));
     }
     let adopted = if args.adopt && !found.is_live() { Some(adopt(&found)?) } else { None };
+    let before = found.is_live().then(|| found.view()).transpose()?;
     match found.post("resume", &()) {
-        Ok(()) => super::print(format!("resumed run {}\n", found.id).as_bytes()),
+        Ok(()) => super::print(format!("{}\n", resumed(&found, before.as_ref())).as_bytes()),
         // The run is dead, or died during the request.
         Err(_) if !found.is_live() => {
             let leash = args.leash.open()?;
@@ -85,6 +86,15 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             continue_run(&found, Continue { wake: false, adopted, show, at, leash })
         }
         Err(failure) => Err(failure),
+    }
+}
+
+/// Returns what the request to resume changed in a live run.
+fn resumed(found: &FoundRun, before: Option<&View>) -> String {
+    match before.map(|view| (view.paused, view.stopping)) {
+        Some((false, true)) => format!("run {} will not stop after the current iteration", found.id),
+        Some((false, false)) => format!("run {} is neither paused nor about to stop", found.id),
+        Some((true, _)) | None => format!("resumed run {}", found.id),
     }
 }
 

@@ -18,6 +18,8 @@ use std::sync::Arc;
 use unicode_width::UnicodeWidthChar;
 
 const DEFAULT_WIDTH: usize = 80;
+/// The end of the live line while a request to stop is pending.
+const STOPPING: &str = "; stopping after this";
 
 /// The reporter for terminals.
 pub struct Terminal {
@@ -58,7 +60,10 @@ impl Reporter for Terminal {
 
     fn tick(&mut self, now: Moment, view: &View) {
         let columns = width().saturating_sub(1);
-        if let Some(text) = live_text(now, view, columns) {
+        let stopping = if view.stopping { STOPPING } else { "" };
+        let room = columns.saturating_sub(stopping.len());
+        if let Some(text) = live_text(now, view, room) {
+            let text = fit(&text, room) + stopping;
             self.screen.draw(&ShownLine { tone: Tone::Quiet, text: fit(&text, columns) });
         }
     }

@@ -480,7 +480,7 @@ impl Top {
     }
 
     fn pause(&mut self) -> Vec<Act> {
-        let paused = self.current().is_some_and(|row| row.view.paused);
+        let paused = self.current().is_some_and(|row| row.view.paused || row.view.stopping);
         self.order(if paused { Order::Resume } else { Order::Pause })
     }
 

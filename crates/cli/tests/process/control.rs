@@ -53,6 +53,31 @@ fn a_working_run_is_listed_and_its_status_shows_the_agent() {
 }
 
 #[test]
+fn a_pending_stop_is_shown_and_a_resume_withdraws_it() {
+    let project = Project::acting("say hi; ready there; await gate");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start_run(&["-n", "1"]);
+    let id = id(&mut run);
+    there.pid();
+    run.wait_for("session_started");
+    let idle = ask(&project, &["resume"]);
+    assert!(idle.contains("neither paused nor about to stop"), "{idle}");
+    ask(&project, &["stop"]);
+    run.wait_for_kind("stopping");
+    assert_eq!(status(&project)["stopping"], json!(true));
+    let listed = ask(&project, &["ps"]);
+    assert!(listed.contains("working; stopping after the current iteration"), "{listed}");
+    let withdrawn = ask(&project, &["resume"]);
+    assert!(withdrawn.contains(&format!("run {id} will not stop")), "{withdrawn}");
+    run.wait_for_kind("stop_withdrawn");
+    assert_eq!(status(&project)["stopping"], json!(false));
+    gate.open();
+    let done = run.finish();
+    done.assert_code(0);
+    assert_eq!(one(&done.events(), "run_ended")["outcome"], json!("clean"));
+}
+
+#[test]
 fn the_live_run_comes_before_a_newer_one_that_has_ended() {
     let (project, run, id) = waiting(&[]);
     std::fs::create_dir(project.path("other")).expect("a directory");

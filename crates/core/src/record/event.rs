@@ -90,6 +90,11 @@ impl Recorded {
     }
 }
 
+/// The kind of the notice that the run stops after the current iteration.
+pub const STOPPING: &str = "stopping";
+/// The kind of the notice that the operator withdrew the request to stop.
+pub const STOP_WITHDRAWN: &str = "stop_withdrawn";
+
 /// Every kind of event, roughly in the order in which they occur in a run.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "snake_case")]

@@ -36,6 +36,9 @@ pub struct Status {
     pub live: bool,
     /// Whether the run is paused. An iteration that has already started continues.
     pub paused: bool,
+    /// Whether the run stops after the current iteration, on request.
+    #[serde(default)]
+    pub stopping: bool,
     /// Operator messages that no prompt has contained yet.
     #[serde(rename = "told")]
     pub pending_messages: Vec<String>,
@@ -370,6 +373,7 @@ impl Status {
             state: state(view, now.is_some()),
             live: now.is_some(),
             paused: view.paused,
+            stopping: view.stopping && now.is_some() && !view.is_over(),
             pending_messages: view.pending_messages.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
             counts: view.totals().into(),

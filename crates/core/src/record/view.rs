@@ -7,7 +7,7 @@ use crate::record::calls::OpenCalls;
 use crate::record::day::DayUse;
 use crate::record::event::{
     Event, InputDigest, IterationEnd, NodeCounts, NodeState, Recorded, RecoveryPlanned, Report, RunEnded,
-    RunResumed, RunStarted, SessionEnded, Usage, WaitEndedBy, WaitWhy,
+    RunResumed, RunStarted, STOP_WITHDRAWN, STOPPING, SessionEnded, Usage, WaitEndedBy, WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
@@ -53,6 +53,8 @@ pub struct View {
     pub watched: WatchedTime,
     /// Whether the run is paused.
     pub paused: bool,
+    /// Whether the run stops after the current iteration, on request.
+    pub stopping: bool,
     /// The commit on which new branches of nodes start.
     pub base: Option<String>,
     /// Operator messages that no prompt has contained yet.
@@ -432,6 +434,8 @@ impl View {
             Event::RunResumed(resumed) => self.resume(at, resumed),
             Event::Paused {} => self.paused = true,
             Event::Unpaused {} => self.paused = false,
+            Event::Notice { kind, .. } if kind == STOPPING => self.stopping = true,
+            Event::Notice { kind, .. } if kind == STOP_WITHDRAWN => self.stopping = false,
             Event::MessageReceived { text, from } => self.pending_messages.push(from.label(text)),
             Event::Suspended { for_s, unwatched } => self.suspend(*for_s, *unwatched),
             Event::DayUsed(day) => (self.day, self.since_day_use) = (Some(*day), Used::default()),
@@ -590,6 +594,7 @@ impl View {
         }
         self.segment = at.boot;
         self.ended = None;
+        self.stopping = false;
     }
 
     /// Notes the new place of a run that was moved.

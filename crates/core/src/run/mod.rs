@@ -284,6 +284,7 @@ impl Run {
             Input::WakeAsked(by) => self.wake_all(by),
             Input::PauseAsked => self.pause(),
             Input::UnpauseAsked => {
+                self.withdraw_stop();
                 self.unpause(WaitEndedBy::Api);
                 for ix in self.every() {
                     self.wake_if_remembered(ix);
@@ -469,6 +470,7 @@ impl Run {
             Next::Wait(why, delay) => self.wait(ix, why, delay),
             Next::NodeOver(over) => self.node_over(ix, over),
             Next::Finish(end) => self.end_run(end),
+            Next::Stop => self.finish_if_quiet(),
         }
     }
 

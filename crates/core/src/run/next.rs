@@ -28,17 +28,19 @@ pub(super) enum Next {
     Wait(WaitWhy, Option<Dur>),
     NodeOver(NodeEnd),
     Finish(End),
+    /// The run stops on request: it ends as soon as no node is busy.
+    Stop,
 }
 
 impl Run {
     /// Returns the next step after an iteration. The order of the tests matters: finished work comes first, then operator
     /// requests, then conditions that make another iteration pointless, then limits that forbid it, and then the wait.
     pub(super) fn what_next(&self, ix: NodeIx, ending: &Ending) -> Next {
-        if let Some(over) = self.converged(ix) {
+        if let Some(over) = self.converged(ix).or_else(|| self.end_by_completion(ix)) {
             return Next::NodeOver(over);
         }
-        if let Some(end) = self.end_by_stop() {
-            return Next::Finish(end);
+        if self.end_by_stop().is_some() {
+            return Next::Stop;
         }
         if let Some(over) = self.end_by_node_ceiling(ix) {
             return Next::NodeOver(over);
@@ -52,7 +54,6 @@ impl Run {
             .or_else(|| self.end_by_recovery(ix, ending))
             .or_else(|| self.end_by_count(ix))
             .or_else(|| self.end_by_idling(ix, ending))
-            .or_else(|| self.end_by_completion(ix))
             .or_else(|| self.end_by_node_budget(ix));
         match (over, self.end_by_budget(), self.wait_for(ix, ending)) {
             (Some(over), _, _) => Next::NodeOver(over),

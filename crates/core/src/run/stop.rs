@@ -1,9 +1,11 @@
 //! Stopping a run by Ctrl-C, a signal, a request or a time limit.
 
-use super::Run;
 use super::node::NodeInput;
 use super::over::End;
-use crate::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
+use super::{Next, Run};
+use crate::record::event::{
+    Cause, EndedBy, Event, NodeState, Outcome, STOP_WITHDRAWN, STOPPING, WaitEndedBy,
+};
 use crate::record::ids::NodeIx;
 use crate::run::caller::Source;
 use crate::run::decision::Decision;
@@ -17,6 +19,9 @@ use crate::watch;
 
 /// The window for a double Ctrl-C: after one Ctrl-C has ended a wait, a second within this time stops the loop.
 const DOUBLE_INTERRUPT: Dur = Dur::from_secs(2);
+
+const STOPPING_ON_REQUEST: &str =
+    "stopping after the current iteration, on request; `dogwatch resume` withdraws the request";
 
 /// The exit code of a run whose leash ended.
 pub const LEASH_EXIT_CODE: u8 = 6;
@@ -140,10 +145,7 @@ impl Run {
         match self.stop.request {
             StopRequest::None => {
                 self.stop_after(StopCause::Operator);
-                self.cx.record(Event::Notice {
-                    kind: "stopping".into(),
-                    message: "stopping after this iteration; Ctrl-C again interrupts the agent".into(),
-                });
+                self.announce_stop("stopping after this iteration; Ctrl-C again interrupts the agent");
             }
             StopRequest::After(_) | StopRequest::Now(_) => self.stop_now(StopCause::Interrupt),
         }
@@ -155,6 +157,7 @@ impl Run {
 
     pub(super) fn stop_asked(&mut self) {
         self.stop_after(StopCause::Operator);
+        self.announce_stop(STOPPING_ON_REQUEST);
     }
 
     /// Stops the run like [`Run::stop_asked`], with exit code 0 even if checks do not pass.
@@ -163,6 +166,35 @@ impl Run {
             self.stop.request = StopRequest::After(StopCause::Accepted);
         }
         self.stop_after(StopCause::Accepted);
+        self.announce_stop(STOPPING_ON_REQUEST);
+    }
+
+    /// Records that the run stops after the current iteration, unless it has ended already or is known to stop.
+    fn announce_stop(&mut self, message: &str) {
+        let on_request = matches!(self.stop.request, StopRequest::After(_));
+        if on_request && !self.is_leaving() && !self.cx.view.stopping {
+            self.cx.record(Event::Notice { kind: STOPPING.into(), message: message.into() });
+        }
+    }
+
+    /// Withdraws the operator's request to stop after the current iteration. Nodes that have ended their iteration
+    /// since then continue.
+    pub(super) fn withdraw_stop(&mut self) {
+        let requested =
+            matches!(self.stop.request, StopRequest::After(StopCause::Operator | StopCause::Accepted));
+        if !requested || self.is_leaving() {
+            return;
+        }
+        self.stop.request = StopRequest::None;
+        let message = "the request to stop was withdrawn; the run continues".to_owned();
+        self.cx.record(Event::Notice { kind: STOP_WITHDRAWN.into(), message });
+        for ix in self.every() {
+            let running = self.cx.view.node(ix).state == NodeState::Running;
+            if running && self.nodes[ix.0].is_resting() {
+                let next = self.or_end(ix, Next::Begin);
+                self.follow(ix, next, Cause::Next);
+            }
+        }
     }
 
     /// Returns the number of nodes that have started and whose checks do not pass.

@@ -23,9 +23,9 @@ pub fn clock(d: Dur) -> String {
 pub fn seconds(d: Dur) -> String {
     match d.as_millis() {
         ms if ms.is_multiple_of(1000) => format!("{}s", ms / 1000),
-        0..10_000 => format!("{}s", d.as_secs_f64()),
-        // Jitter makes waits uneven; the milliseconds of a long one say nothing.
-        _ => format!("{:.1}s", d.as_secs_f64()),
+        0..1_000 => format!("{}s", d.as_secs_f64()),
+        // Jitter and resumed waits are uneven; their milliseconds say nothing.
+        _ => format!("{}s", format!("{:.1}", d.as_secs_f64()).trim_end_matches(".0")),
     }
 }
 

@@ -162,6 +162,7 @@ pub fn headline(status: &Status) -> String {
     // `ps` prints only this line, so it includes health issues.
     let mut issues = status.nodes.iter().flat_map(|node| health_issues(&node.doing));
     let mut parts = vec![how];
+    parts.extend(status.stopping.then(|| "stopping after the current iteration".to_owned()));
     parts.extend(status.record_problem.clone());
     parts.extend(issues.by_ref().take(MAX_ISSUES));
     parts.extend(match issues.count() {

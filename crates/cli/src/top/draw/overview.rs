@@ -188,6 +188,7 @@ pub fn state(status: &Status, look: Look) -> (String, Style) {
         (State::Ended, Some(end)) if end.outcome == Outcome::CleanWithFlake => "clean, flaky".to_owned(),
         (State::Ended, Some(end)) => end.outcome.as_str().replace('_', " "),
         (State::NeedsHuman, _) => "needs human".to_owned(),
+        (_, _) if status.stopping => "stopping".to_owned(),
         (_, _) if status.paused && status.state == State::Working => "pausing".to_owned(),
         (state, _) => state.as_str().to_owned(),
     };

@@ -82,7 +82,8 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
 
 /// Counts the nodes of a graph by state: `; 3 done, 1 running, 2 pending`.
 fn nodes(status: &Status) -> String {
-    if status.nodes.len() < 2 {
+    // The reason of an ended graph counts its nodes already.
+    if status.nodes.len() < 2 || status.ended.is_some() {
         return String::new();
     }
     let count = |state: &NodeState| status.nodes.iter().filter(|n| n.state == *state).count();

@@ -200,6 +200,11 @@ impl Node {
         }
     }
 
+    /// Returns whether the node neither works nor waits.
+    pub fn is_resting(&self) -> bool {
+        matches!(self.phase, Phase::Resting)
+    }
+
     /// Returns whether an iteration is in progress or a process of the node is alive.
     pub fn is_busy(&self) -> bool {
         self.is_working() || self.tree().is_some()
