@@ -196,7 +196,9 @@ impl Pieces {
             Event::WaitStarted { why: WaitWhy::Idle, delay_s: Some(delay), until, because, .. } => {
                 let why = if self.idle.is_empty() { "idle" } else { &self.idle };
                 let (until, because) = (ends_at(*delay, *until), words::because(because.as_deref()));
-                let text = format!("  {why}, backing off to {}{until}{because}", words::seconds(*delay));
+                // Plain waits are easy to compare in seconds; learned ones can be long.
+                let length = if *delay < IN_MINUTES { words::seconds(*delay) } else { words::span(*delay) };
+                let text = format!("  {why}, backing off to {length}{until}{because}");
                 normally(show, Tone::Quiet, text)
             }
             Event::WaitStarted { delay_s: Some(delay), until, .. } => {
@@ -221,6 +223,8 @@ impl Pieces {
     }
 }
 
+/// The shortest idle wait that is shown in minutes.
+const IN_MINUTES: Dur = Dur::from_mins(10);
 /// The shortest wait whose end is shown as a time of day.
 const LONG_WAIT: Dur = Dur::from_mins(1);
 

@@ -1,7 +1,7 @@
 // When work is expected: a chart of the week and a line about the next look.
 
 import { el, put } from "./dom.js";
-import { shortClock } from "./time.js";
+import { shortClock, when } from "./time.js";
 
 const DAYS = ["Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun"];
 /** The number of nodes of a graph that are shown. */
@@ -29,7 +29,7 @@ function chart(f) {
 
 function facts(f) {
   const looks = (f.looks ?? []).slice(0, 6).map((look) => shortClock(Date.parse(look.at)));
-  const expected = f.expected_at ? `work expected by ${shortClock(Date.parse(f.expected_at))}` : null;
+  const expected = f.expected_at ? `work expected by ${when(Date.parse(f.expected_at))}` : null;
   return [f.explanation, expected, looks.length ? `planned looks: ${looks.join(", ")}` : null].filter(Boolean)
     .map((line) => el("p", {}, line));
 }

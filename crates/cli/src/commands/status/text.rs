@@ -86,7 +86,7 @@ fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<S
     if let Some(forecast) = node.forecast.as_ref().filter(|_| live) {
         lines.push(format!("    {}", forecast.explanation));
         if let Some(at) = forecast.expected_at {
-            lines.push(format!("    work expected by {at}"));
+            lines.push(format!("    work expected by {}", local::full(at)));
         }
     }
     if node.failures_in_row > 0 {
