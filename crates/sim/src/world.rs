@@ -118,6 +118,12 @@ impl World {
         self
     }
 
+    /// Reports all happenings of one moment together with the deadlines that are due then.
+    pub fn together(mut self) -> World {
+        self.together = true;
+        self
+    }
+
     /// Returns the run.
     pub fn run(&self) -> &Run {
         match &self.stage {

@@ -91,7 +91,7 @@ fn a_session_that_exits_at_its_limit_among_many_others_is_not_stopped() {
     }
     // All reports arrive at the moment of the limit, more of them than one turn of the driver takes.
     let act = |job: Job| Act::works(if job.kind == JobKind::Session { secs(60) } else { Dur::ZERO });
-    let mut world = World::new(all, act);
+    let mut world = World::new(all, act).together();
     let end = world.end();
     let is_stop = |event: &Event| matches!(event, Event::HardStop { .. });
     assert_eq!(world.events.iter().filter(|recorded| is_stop(&recorded.event)).count(), 0);
