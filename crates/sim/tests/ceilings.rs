@@ -2,10 +2,10 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
-use dogwatch_core::record::event::{Event, Outcome, RunEnded};
+use dogwatch_core::record::event::{Event, Outcome, RunEnded, WaitEndedBy};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::JobKind;
-use dogwatch_core::settings::{IdlePolicy, Plan, Settings, WakePolicy};
+use dogwatch_core::settings::{AfterStop, IdlePolicy, Plan, Settings, StopAfter, WakePolicy};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::{checked, command, graph, plan};
@@ -76,6 +76,49 @@ fn a_ceiling_ends_every_kind_of_wait_at_its_moment() {
             let story = world.story();
             assert!(story.iter().any(|word| word.starts_with(&format!("wait_started {why}"))), "{story:?}");
         }
+    }
+}
+
+/// Creates a plan that sleeps after its first idle iteration.
+fn sleeper() -> Plan {
+    plan(|s| {
+        let (stop_after, after_stop) = (StopAfter::Count(1), AfterStop::Watch);
+        s.idle = Some(IdlePolicy { stop_after, after_stop, ..IdlePolicy::default() });
+        s.delay = HOUR;
+    })
+}
+
+// promise: 12
+#[test]
+fn a_ceiling_ends_a_sleeping_run_at_its_moment_with_the_outcome_of_its_idle_stop() {
+    for (plan, what) in with_each_ceiling(&sleeper()) {
+        let mut world = World::new(plan.clone(), |_| Act::idles("no_pending_tasks"));
+        let end = world.end();
+        assert_eq!((end.outcome, end.exit_code, world.elapsed()), (Outcome::Idle, 0, 90_000), "{what}");
+        // A pause does not change the sleep, and neither does the loss of the supervisor.
+        let mut resumed =
+            World::new(plan, |_| Act::idles("no_pending_tasks")).at(secs(20), Input::PauseAsked);
+        resumed.drive(Drive::Until(secs(30)));
+        assert!(resumed.run().view().is_asleep(), "{:?}", resumed.story());
+        assert_eq!(resumed.crash(0, HOUR, false), Ok(true));
+        resumed.drive(Drive::Until(HOUR.saturating_add(secs(35))));
+        assert!(resumed.run().view().is_asleep(), "{:?}", resumed.story());
+        let end = resumed.end();
+        assert_eq!((end.outcome, resumed.sessions.len()), (Outcome::Idle, 1), "{what}");
+        assert_eq!(resumed.elapsed(), 90_000 + HOUR.as_millis(), "{what}");
+    }
+}
+
+#[test]
+fn a_ceiling_holds_in_the_waits_of_a_run_that_was_woken_from_its_sleep() {
+    for (plan, what) in with_each_ceiling(&sleeper()) {
+        let mut world = World::new(plan, |job| match job.iteration.0 {
+            1 => Act::idles("no_pending_tasks"),
+            _ => Act::works(secs(5)),
+        })
+        .at(secs(30), Input::WakeAsked(WaitEndedBy::Operator));
+        assert_ceiling(&world.end(), what);
+        assert_eq!((world.elapsed(), world.sessions.len()), (90_000, 2));
     }
 }
 

@@ -86,7 +86,9 @@ impl Run {
         let Some(message) = self.node_ceiling_message(ix) else { return self.arm_node_ceiling(ix) };
         let node = &mut self.nodes[ix.0];
         node.reach_ceiling(&mut self.cx, StopReason::NodeCeilingExceeded, &message);
-        if node.waiting().is_some() {
+        if self.asleep.is_some() {
+            self.stop_at_ceiling(message);
+        } else if node.waiting().is_some() {
             self.leave_wait(ix, WaitEndedBy::Ceiling);
         }
     }

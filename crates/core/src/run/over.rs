@@ -196,22 +196,23 @@ impl Run {
         self.cx.out.push(Decision::KeepContext(Box::new(entry)));
     }
 
-    /// Puts the run to sleep after an idle stop: no agent and no timer runs until the run is woken. `end` is how the run
-    /// ends if it is never woken.
+    /// Puts the run to sleep after an idle stop: no agent runs until the run is woken. `end` is how the run ends if it is
+    /// never woken. The ceilings and the budget still hold: a sleeping run that reaches one ends this way.
     fn fall_asleep(&mut self, ix: NodeIx, end: End) {
         self.record_sleep();
         self.asleep = Some(end);
+        self.arm_node_ceiling(ix);
         self.wait(ix, WaitWhy::Asleep, None);
     }
 
-    /// Continues the sleep of a run whose supervisor was lost while it slept. The idle stop is already recorded.
+    /// Continues the sleep of a run whose supervisor was lost while it slept. The idle stop is already recorded. A pause
+    /// applies once the run is woken.
     pub(super) fn sleep_on(&mut self, ix: NodeIx, ending: &Ending) -> Next {
-        match self.end_by_idling(ix, ending) {
-            Some(over) => {
-                self.asleep = Some(over.end);
-                self.or_end(ix, Next::Wait(WaitWhy::Asleep, None))
-            }
-            None => self.decide_next(ix, ending),
+        let Some(over) = self.end_by_idling(ix, ending) else { return self.decide_next(ix, ending) };
+        self.asleep = Some(over.end.clone());
+        match self.or_end(ix, Next::Begin) {
+            Next::Begin | Next::Wait(..) => Next::Wait(WaitWhy::Asleep, None),
+            Next::NodeOver(_) | Next::Finish(_) | Next::Stop => Next::Finish(over.end),
         }
     }
 
