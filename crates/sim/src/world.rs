@@ -64,7 +64,7 @@ impl World {
     /// Creates a run of this plan. `script` defines the behavior of its sessions and commands.
     pub fn new(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> World {
         let names = plan.nodes.iter().map(|node| node.name.clone()).collect();
-        let machine = Machine::new(names, Box::new(script));
+        let machine = Machine::new(names, &plan, Box::new(script));
         let run = Run::new(plan::started(plan.clone()), plan);
         World { stage: Stage::Planned(Box::new((run, machine)), Vec::new()), crashes: 0 }
     }
@@ -153,6 +153,7 @@ impl World {
         let driver = self.driver();
         let turn = driver.turn()?;
         check::queues(driver);
+        check::leash::ends_the_run(driver.shell());
         if !self.life.is_alive() {
             return Err(Stop::Dead);
         }
@@ -280,7 +281,8 @@ impl World {
 const READ_BACK: usize = 200;
 
 /// Creates the driver of a run on this machine.
-fn begin(run: Run, machine: Machine, news: Vec<Input>) -> Driver<Machine> {
+fn begin(run: Run, mut machine: Machine, mut news: Vec<Input>) -> Driver<Machine> {
+    news.extend(machine.open_leash());
     let file = DiskFile::open(&machine.disk, machine.life.clone());
     let last = machine.events.last().map_or(0, |event| event.seq);
     let len = machine.disk.borrow().len() as u64;

@@ -71,6 +71,17 @@ fn a_leash_may_be_shortened_and_a_renewed_one_changes_nothing() {
     assert_eq!((end.outcome, end.completed), (Outcome::Clean, 3));
 }
 
+// promise: 5
+#[test]
+fn what_arrives_at_the_end_of_the_leash_is_not_recorded_after_the_end_of_the_run() {
+    let mut world = World::new(plan(|s| s.delay = Dur::from_hours(1)), |_| Act::works(MINUTE))
+        .at(Dur::ZERO, until(90))
+        .at(Dur::from_secs(90), Input::Suspended { lasted: MINUTE, unwatched: false });
+    assert_eq!((world.end().exit_code, world.elapsed()), (6, 90_000));
+    let last = world.events.last().map(|last| &last.event);
+    assert!(matches!(last, Some(Event::RunEnded(_))), "{last:?}");
+}
+
 #[test]
 fn nothing_is_started_after_the_end_not_even_a_snapshot() {
     let mut snapshots = plan(|_| {});

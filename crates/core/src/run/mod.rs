@@ -168,56 +168,16 @@ impl Run {
     /// Handles an input and returns the decisions that follow from it.
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
         self.cx.now = now;
-        let heard = match input {
-            Input::TimePassed => Some(now.awake),
-            Input::OutputDrained { upto } => Some(upto),
-            Input::Began
-            | Input::JobStarted { .. }
-            | Input::JobSent { .. }
-            | Input::JobUnstarted { .. }
-            | Input::KeeperSeen { .. }
-            | Input::JobRefused { .. }
-            | Input::JobExited { .. }
-            | Input::PipesClosed { .. }
-            | Input::JobEnded { .. }
-            | Input::TreeUnkillable { .. }
-            | Input::PromptAssembled { .. }
-            | Input::PinsHashed { .. }
-            | Input::Observed { .. }
-            | Input::Noted { .. }
-            | Input::HealthIssueFound { .. }
-            | Input::Reported { .. }
-            | Input::Used { .. }
-            | Input::DayUsed(_)
-            | Input::WindowsSeen { .. }
-            | Input::LimitAsked { .. }
-            | Input::ZoneSeen { .. }
-            | Input::ResultSeen { .. }
-            | Input::Suspended { .. }
-            | Input::Interrupted
-            | Input::EndAsked(_)
-            | Input::LeashRenewed { .. }
-            | Input::LeashClosed
-            | Input::StopAsked
-            | Input::StopAccepted
-            | Input::WakeAsked(_)
-            | Input::PauseAsked
-            | Input::UnpauseAsked
-            | Input::MessageReceived { .. }
-            | Input::VerdictLabeled { .. }
-            | Input::ContextKept { .. }
-            | Input::Notified { .. }
-            | Input::Noticed { .. }
-            | Input::TroubleMet { .. }
-            | Input::RecordFailed { .. }
-            | Input::RecordRecovered
-            | Input::RecordLost { .. } => None,
+        let heard = if let Input::OutputDrained { upto } = input {
+            Some(upto)
+        } else {
+            matches!(input, Input::TimePassed).then_some(now.awake)
         };
+        // What happened after the end of the leash was its work, so this comes first. The run may be over then.
+        if !self.finished && self.pending_end.is_none() && self.cx.timers.is_due(Timer::Leash, now) {
+            self.leash_expired();
+        }
         if !self.finished {
-            // What happened after the end of the leash was its work, so this comes first.
-            if self.pending_end.is_none() && self.cx.timers.is_due(Timer::Leash, now) {
-                self.leash_expired();
-            }
             match self.pending_end {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),

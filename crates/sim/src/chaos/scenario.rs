@@ -6,6 +6,7 @@ use super::fault::{Fault, Request};
 use super::plans;
 use crate::act::Act;
 use crate::dice::Dice;
+use crate::machine::Holder;
 use dogwatch_core::run::job::{Arranged, Conflict, Job, JobKind, Worktree};
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::time::dur::Dur;
@@ -33,12 +34,18 @@ pub struct Scenario {
     pub together: bool,
     /// How often the operator resumes a run that was stopped.
     pub resumes: u64,
+    /// The process that holds the leash of the run, if there is one.
+    pub leash: Option<Holder>,
+    /// How many tokens other runs of the project use in an hour.
+    pub others: u64,
 }
 
 impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Scenario { seed, plan, actors, quirks, faults, requests, together, resumes } = self;
+        let Scenario { seed, plan, actors, quirks, faults, requests, together, resumes, leash, others } =
+            self;
         writeln!(f, "seed {seed}, together {together}, resumes {resumes}")?;
+        writeln!(f, "leash {leash:?}, others use {others} tokens per hour")?;
         writeln!(f, "actors {actors:?}, quirks {quirks:?}")?;
         faults.iter().try_for_each(|(at, fault)| writeln!(f, "at {at}: {fault:?}"))?;
         requests.iter().try_for_each(|(at, request)| writeln!(f, "at {at}: {request:?}"))?;
@@ -68,7 +75,14 @@ impl Scenario {
             let minutes = i64::try_from(dice.below(600)).expect("small");
             requests.push((moment(&mut dice), Request::Limit(minutes)));
         }
-        Scenario { seed, plan, actors, quirks, faults, requests, together, resumes }
+        let leash = dice.one_in(8).then(|| Holder::draw(&mut dice));
+        let others = dice.below(2_000);
+        if dice.one_in(8) {
+            let budget = plan.graph.as_mut().map(|graph| &mut graph.budget);
+            let budget = budget.unwrap_or(&mut plan.nodes[0].settings.budget);
+            budget.day.tokens = Some(1_000 + dice.below(30_000));
+        }
+        Scenario { seed, plan, actors, quirks, faults, requests, together, resumes, leash, others }
     }
 
     /// Returns the behavior of a job. It depends on nothing but the scenario and the job.
@@ -144,6 +158,9 @@ impl Scenario {
             let mut less = self.clone();
             less.plan.nodes.pop();
             all.push(less);
+        }
+        if self.leash.is_some() {
+            all.push(Scenario { leash: None, ..self.clone() });
         }
         if self.resumes > 0 {
             all.push(Scenario { resumes: self.resumes - 1, ..self.clone() });

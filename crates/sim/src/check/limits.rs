@@ -1,5 +1,6 @@
 //! Each limit of a session holds to the tick and never early, against an oracle that was written from the table alone.
 
+use super::Truth;
 use crate::oracle::{Oracle, Said};
 use dogwatch_core::record::event::{EndStep, Event, Observation, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeName};
@@ -28,9 +29,9 @@ struct Session<'p> {
     fits: bool,
 }
 
-/// Asserts that the verdicts in the record are those of the oracle. `punctual`: dogwatch always had CPU time.
+/// Asserts that the verdicts in the record are those of the oracle.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
-pub(super) fn hold(events: &[Recorded], plan: &Plan, punctual: bool) {
+pub(super) fn hold(events: &[Recorded], plan: &Plan, truth: &Truth) {
     let mut open: BTreeMap<&NodeName, Session<'_>> = BTreeMap::new();
     for recorded in events {
         let at = recorded.awake_ms;
@@ -60,14 +61,19 @@ pub(super) fn hold(events: &[Recorded], plan: &Plan, punctual: bool) {
             }
             Event::HardStop { node, reason, .. } => {
                 if let Some(session) = open.remove(node).filter(|session| session.fits) {
-                    session.was_stopped(at, *reason, punctual);
+                    session.was_stopped(at, *reason, truth.punctual);
                 }
             }
             Event::SessionSignalled { node, step: EndStep::Interrupt, .. } => {
-                close(open.remove(node), recorded);
+                close(open.remove(node), recorded, at);
             }
             // An agent that has exited is not judged any more, however long its tree takes to end.
-            Event::SessionEnded(end) => drop(open.remove(&end.node)),
+            Event::SessionEnded(end) => {
+                let session = open.remove(&end.node);
+                if let Some(exited) = truth.exit_of(&end.node, end.iteration) {
+                    close(session, recorded, exited.min(at));
+                }
+            }
             Event::RunResumed(_) => open.clear(),
             _ => {}
         }
@@ -86,11 +92,16 @@ fn tell(
     }
 }
 
-/// Asserts that a session that was not stopped by a limit had not reached one.
-fn close(session: Option<Session<'_>>, recorded: &Recorded) {
+/// Asserts that a session that no limit stopped until then had not reached one.
+fn close(session: Option<Session<'_>>, recorded: &Recorded, until: Awake) {
     let sampled = recorded.seq.is_multiple_of(SAMPLED);
     if let Some(session) = session.filter(|session| sampled && session.fits) {
-        let before = (recorded.awake_ms.0 - session.started.0).saturating_sub(LATE_MS + 1);
+        let before = session.since(until).saturating_sub(LATE_MS + 1);
+        // Time in which dogwatch could not run is known only after it.
+        let unknown = |(told, fact): &(u64, Fact)| *told > before && matches!(fact, Fact::Suspended { .. });
+        if session.told.iter().any(unknown) {
+            return;
+        }
         let said = session.says(before);
         assert!(!matches!(said, Said::Stop(_)), "a limit was missed: {said:?} before {recorded:?}");
     }

@@ -8,6 +8,7 @@ mod ceilings;
 mod evidence;
 pub(crate) mod intent;
 mod iterations;
+pub(crate) mod leash;
 mod limits;
 mod queues;
 mod replays;
@@ -48,7 +49,7 @@ pub fn all(events: &[Recorded], live: &View, truth: &Truth) {
     replays::come_to_the_same_verdicts(events);
     evidence::is_there(events);
     if let Some(started) = &live.started {
-        limits::hold(events, &started.settings, truth.punctual);
+        limits::hold(events, &started.settings, truth);
     }
     work::all(events, live);
 }

@@ -14,11 +14,13 @@ pub struct Truth {
     pub punctual: bool,
     /// When each session last made progress.
     progress: BTreeMap<(NodeName, Iteration), Awake>,
+    /// When the main process of each session exited. A crash does not change what happened before it.
+    exits: BTreeMap<(NodeName, Iteration), Awake>,
 }
 
 impl Default for Truth {
     fn default() -> Truth {
-        Truth { punctual: true, progress: BTreeMap::new() }
+        Truth { punctual: true, progress: BTreeMap::new(), exits: BTreeMap::new() }
     }
 }
 
@@ -28,7 +30,17 @@ impl Truth {
         self.progress.insert((node, iteration), at);
     }
 
-    /// Forgets sessions that are gone.
+    /// Notes that the agent of a session exited or was killed, whether dogwatch has noticed it or not.
+    pub(crate) fn exited(&mut self, node: NodeName, iteration: Iteration, at: Awake) {
+        self.exits.insert((node, iteration), at);
+    }
+
+    /// Returns when the agent of a session exited.
+    pub(super) fn exit_of(&self, node: &NodeName, iteration: Iteration) -> Option<Awake> {
+        self.exits.get(&(node.clone(), iteration)).copied()
+    }
+
+    /// Forgets the progress of sessions that are gone.
     pub(crate) fn forget(&mut self) {
         self.progress.clear();
     }

@@ -4,18 +4,22 @@
 //! The machine owns the time. When the driver sleeps, it jumps to the next thing that happens.
 
 mod clock;
+mod day;
 mod disk;
+mod leash;
 mod mortal;
 mod shell;
 mod trees;
 
 pub use clock::{Clocks, EPOCH};
 pub use disk::{Disk, DiskFaults, DiskFile};
+pub use leash::Holder;
 pub use mortal::Mortal;
 pub use shell::Stop;
 
 use crate::act::{Act, Does};
 use crate::check;
+use day::Day;
 use dogwatch_core::drive::shell::{ChannelError, Mail, Report, Signaled};
 use dogwatch_core::record::event::{InputDigest, Pin, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeIx, NodeName};
@@ -24,8 +28,9 @@ use dogwatch_core::run::agent_channel::AgentResponse;
 use dogwatch_core::run::decision::{ContextEntry, PromptContext};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
+use dogwatch_core::settings::Plan;
 use dogwatch_core::time::dur::Dur;
-use dogwatch_core::time::moment::Awake;
+use dogwatch_core::time::moment::{Awake, Boot};
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
@@ -72,6 +77,10 @@ pub(crate) enum Happening {
     ViewAsked,
     /// dogwatch is killed at its n-th act from now.
     Killed(u64),
+    /// The holder of the leash writes a time.
+    LeashWritten,
+    /// The holder of the leash gives up.
+    LeashDropped,
 }
 
 /// The simulated machine.
@@ -94,7 +103,7 @@ pub struct Machine {
     /// The process trees, at most one per node.
     trees: BTreeMap<NodeIx, Tree>,
     /// Whether all happenings of one moment are reported together, with deadlines that are due.
-    pub(crate) together: bool,
+    pub together: bool,
     /// The names of the nodes.
     names: Vec<NodeName>,
     prompts: BTreeSet<(NodeIx, Iteration)>,
@@ -124,6 +133,13 @@ pub struct Machine {
     pub notification_takes: Option<Dur>,
     /// Whether notifications fail.
     pub notification_fails: bool,
+    /// How long dogwatch takes to start a job.
+    pub start_takes: Dur,
+    /// The process that holds the leash, if there is one.
+    pub(crate) holder: Option<Holder>,
+    /// The end of the leash.
+    leash: Option<Boot>,
+    pub(crate) day: Day,
     /// The answers to requests of agents.
     pub answers: Vec<Result<AgentResponse, ChannelError>>,
     /// The warnings that were printed.
@@ -133,7 +149,7 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(names: Vec<NodeName>, script: Box<dyn FnMut(Job) -> Act>) -> Machine {
+    pub(crate) fn new(names: Vec<NodeName>, plan: &Plan, script: Box<dyn FnMut(Job) -> Act>) -> Machine {
         Machine {
             clocks: Clocks::default(),
             agenda: BTreeMap::new(),
@@ -165,6 +181,10 @@ impl Machine {
             notifications: Vec::new(),
             notification_takes: Some(Dur::ZERO),
             notification_fails: false,
+            start_takes: Dur::ZERO,
+            holder: None,
+            leash: None,
+            day: Day::of(plan),
             answers: Vec::new(),
             warnings: Vec::new(),
             truth: check::Truth::default(),
@@ -232,6 +252,7 @@ impl Machine {
         self.agenda.retain(|_, what| !what.is_from_outside());
         self.disk.borrow_mut().faults = DiskFaults::default();
         self.life.lives_on();
+        self.hold_leash();
         (self.context_fails, self.notification_fails) = (false, false);
         self.notification_takes = Some(Dur::ZERO);
     }
@@ -273,6 +294,8 @@ impl Machine {
             Happening::JournalTouched { removed: false } => self.disk.borrow_mut().damage(),
             Happening::ViewAsked => self.inbox.push_back(Mail::ViewAsked(())),
             Happening::Killed(acts) => self.life.dies_in(acts),
+            Happening::LeashWritten => self.leash_written(),
+            Happening::LeashDropped => self.leash_dropped(),
         }
     }
 
@@ -317,7 +340,9 @@ impl Happening {
             | Happening::Pumps(_)
             | Happening::Dies(_)
             | Happening::KeeperDies(_)
-            | Happening::WakerCalm => false,
+            | Happening::WakerCalm
+            | Happening::LeashWritten
+            | Happening::LeashDropped => false,
         }
     }
 }

@@ -249,6 +249,11 @@ impl Shell for Machine {
         }
         self.assert_recorded(Some(job), "the start of a job");
         assert!(!self.disk.borrow().is_broken(), "{job:?} was started although the record is broken");
+        self.assert_leashed("the start of a job");
+        if job.kind == JobKind::Session {
+            self.assert_day();
+        }
+        self.clocks.advance(self.start_takes);
         self.try_start(run, job, number)
     }
 
@@ -352,11 +357,11 @@ impl Shell for Machine {
     }
 
     fn has_day_limit(&self) -> bool {
-        false
+        self.day.has_limit()
     }
 
     fn read_day(&mut self) -> Option<Input> {
-        None
+        Some(self.day_input())
     }
 
     fn notify(&mut self, _: &Run, delivery: Delivery) -> Result<(), String> {

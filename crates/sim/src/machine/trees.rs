@@ -122,6 +122,7 @@ impl Machine {
     fn exits(&mut self, number: u64, exit: Exit) {
         let Some(tree) = self.tree(number).filter(|tree| tree.main == Main::Runs) else { return };
         tree.main = Main::Over;
+        let job = tree.job;
         let alone = tree.others == 0 && tree.act.keeper == Keeper::Reports;
         let (lives, node, holds) = (tree.keeper_lives, tree.job.node, tree.act.holds_pipes);
         if lives {
@@ -129,6 +130,14 @@ impl Machine {
         }
         if let Some(holds) = holds {
             self.plan(holds, Happening::PipesClose(number));
+        }
+        self.note_exit(job);
+    }
+
+    fn note_exit(&mut self, job: Job) {
+        if job.kind == JobKind::Session {
+            let at = self.clocks.now().awake;
+            self.truth.exited(self.names[job.node.0].clone(), job.iteration, at);
         }
     }
 
@@ -234,8 +243,11 @@ impl Machine {
         if *tree.dies_at.get_or_insert(now + tree.act.unkillable.as_millis()) > now {
             return Buried { killed: 0, all: false };
         }
-        let killed = tree.processes();
+        let (killed, ran) = (tree.processes(), tree.main == Main::Runs);
         (tree.main, tree.others) = (Main::Over, 0);
+        if ran {
+            self.note_exit(job);
+        }
         Buried { killed, all: true }
     }
 
