@@ -207,30 +207,12 @@ mod tests {
         reader.going_on(charged);
         let mut signs = Vec::new();
         reader.read(line.as_bytes(), &mut signs);
-        signs.into_iter().find_map(|sign| match sign {
-            Sign::Usage { tokens, cost_usd } => Some(Usage { tokens, cost_usd, ..Usage::default() }),
-            Sign::SessionId { .. }
-            | Sign::Agent { .. }
-            | Sign::Message
-            | Sign::Text
-            | Sign::ToolStarted(_)
-            | Sign::ToolEnded { .. }
-            | Sign::SubagentStarted { .. }
-            | Sign::SubagentProgress { .. }
-            | Sign::SubagentEnded { .. }
-            | Sign::Retrying { .. }
-            | Sign::Error { .. }
-            | Sign::Limit(_)
-            | Sign::AuthFailed { .. }
-            | Sign::NeedsHuman { .. }
-            | Sign::BackgroundWork { .. }
-            | Sign::Counts(_)
-            | Sign::Windows { .. }
-            | Sign::Result(_)
-            | Sign::Repeated
-            | Sign::Keepalive
-            | Sign::Unknown
-            | Sign::Drift => None,
+        signs.into_iter().find_map(|sign| {
+            if let Sign::Usage { tokens, cost_usd } = sign {
+                Some(Usage { tokens, cost_usd, ..Usage::default() })
+            } else {
+                None
+            }
         })
     }
 

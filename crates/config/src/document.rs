@@ -58,14 +58,6 @@ impl Node {
 
     /// Returns the text, if the value is one.
     pub fn text(&self) -> Option<&str> {
-        match &self.value {
-            Value::Text(text) => Some(text),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Int(_)
-            | Value::Float(_)
-            | Value::List(_)
-            | Value::Map(_) => None,
-        }
+        if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
 }

@@ -24,29 +24,7 @@ impl Layers<'_> {
 
     /// Returns the words of a command line.
     pub fn words(&self, path: &str) -> Option<Vec<String>> {
-        match self.value(path)? {
-            Parsed::Words(words) => Some(words.clone()),
-            Parsed::Reader(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Text(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Count(_)
-            | Parsed::Number(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        }
+        if let Parsed::Words(words) = self.value(path)? { Some(words.clone()) } else { None }
     }
 
     /// Returns the value of `commands`.
@@ -67,29 +45,7 @@ impl Layers<'_> {
 
     /// Returns the value of `reader`.
     pub fn reader(&self) -> Option<ReaderName> {
-        match self.value("reader")? {
-            Parsed::Reader(reader) => Some(*reader),
-            Parsed::Words(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Text(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Count(_)
-            | Parsed::Number(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        }
+        if let Parsed::Reader(reader) = self.value("reader")? { Some(*reader) } else { None }
     }
 
     /// Returns the value of `profile`, or the standard profile.
@@ -102,29 +58,7 @@ impl Layers<'_> {
 
     /// Returns a text value.
     pub fn text(&self, path: &str) -> Option<String> {
-        match self.value(path)? {
-            Parsed::Text(text) => Some(text.clone()),
-            Parsed::Words(_)
-            | Parsed::Reader(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Count(_)
-            | Parsed::Number(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        }
+        if let Parsed::Text(text) = self.value(path)? { Some(text.clone()) } else { None }
     }
 
     /// Returns a flag, or `default` if the key is not set.
@@ -166,29 +100,7 @@ impl Layers<'_> {
     }
 
     fn number(&self, path: &str) -> Option<f64> {
-        match self.value(path)? {
-            Parsed::Number(number) => Some(*number),
-            Parsed::Words(_)
-            | Parsed::Reader(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Text(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Count(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        }
+        if let Parsed::Number(number) = self.value(path)? { Some(*number) } else { None }
     }
 
     /// Returns a count of a key that cannot be `off`.
@@ -198,29 +110,7 @@ impl Layers<'_> {
 
     /// Returns a count; none if the key is `off` or not set.
     pub fn count(&self, path: &str) -> Option<u64> {
-        match self.value(path)? {
-            Parsed::Count(count) => *count,
-            Parsed::Words(_)
-            | Parsed::Reader(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Text(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Number(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        }
+        if let Parsed::Count(count) = self.value(path)? { *count } else { None }
     }
 }
 

@@ -94,29 +94,13 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
     let get = |name: &str| fields.iter().find(|field| field.key == name).map(|field: &Entry| &field.value);
     let reader = match get("reader").filter(|reader| !reader.is_null()) {
         None => None,
-        Some(reader) => match parse(&mut ctx.of("reader"), reader, Kind::Reader)? {
-            Parsed::Reader(reader) => Some(reader),
-            Parsed::Words(_)
-            | Parsed::Profile(_)
-            | Parsed::Strategy(_)
-            | Parsed::Commands(_)
-            | Parsed::Texts(_)
-            | Parsed::Flag(_)
-            | Parsed::Text(_)
-            | Parsed::Dur(_)
-            | Parsed::Limit(_)
-            | Parsed::Count(_)
-            | Parsed::Number(_)
-            | Parsed::StopAfter(_)
-            | Parsed::Ttl(_)
-            | Parsed::ToolLimits(_)
-            | Parsed::Mcp(_)
-            | Parsed::Agents(_)
-            | Parsed::NotifyOn(_)
-            | Parsed::Webhook(_)
-            | Parsed::Topic(_)
-            | Parsed::Off => None,
-        },
+        Some(reader) => {
+            if let Parsed::Reader(reader) = parse(&mut ctx.of("reader"), reader, Kind::Reader)? {
+                Some(reader)
+            } else {
+                None
+            }
+        }
     };
     match get("agent") {
         Some(line) => Some((command_line(&mut ctx.of("agent"), line)?, reader)),

@@ -153,6 +153,24 @@ fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
     None
 }
 
+/// Returns the entries of a mapping of at most `max` things.
+fn entries<'n>(
+    ctx: &mut Ctx<'_, '_>,
+    node: &'n Node,
+    max: usize,
+    path: impl FnOnce() -> String,
+    what: &str,
+) -> Option<&'n [Entry]> {
+    if let Value::Map(entries) = &node.value
+        && entries.len() <= max
+    {
+        return Some(entries);
+    }
+    let message = format!("`mcp.servers.{}` must be a mapping of at most {max} {what}", path());
+    ctx.error(&node.span, message);
+    None
+}
+
 fn headers(
     ctx: &mut Ctx<'_, '_>,
     server: &str,
@@ -163,22 +181,7 @@ fn headers(
         ctx.error(&node.span, "only a server with a `url` can have `headers`");
         return None;
     }
-    let entries = match &node.value {
-        Value::Map(entries) if entries.len() <= MAX_MCP_HEADERS => entries,
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Map(_) => {
-            let message = format!(
-                "`mcp.servers.{server}.headers` must be a mapping of at most {MAX_MCP_HEADERS} headers"
-            );
-            ctx.error(&node.span, message);
-            return None;
-        }
-    };
+    let entries = entries(ctx, node, MAX_MCP_HEADERS, || format!("{server}.headers"), "headers")?;
     let read: Vec<Option<(String, String)>> = entries.iter().map(|entry| header(ctx, entry)).collect();
     read.into_iter().collect()
 }
@@ -230,21 +233,7 @@ fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
 }
 
 fn tools(ctx: &mut Ctx<'_, '_>, server: &str, node: &Node) -> Option<Vec<(String, Dur)>> {
-    let entries = match &node.value {
-        Value::Map(entries) if entries.len() <= MAX_MCP_TOOLS => entries,
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Map(_) => {
-            let message =
-                format!("`mcp.servers.{server}.tools` must be a mapping of at most {MAX_MCP_TOOLS} tools");
-            ctx.error(&node.span, message);
-            return None;
-        }
-    };
+    let entries = entries(ctx, node, MAX_MCP_TOOLS, || format!("{server}.tools"), "tools")?;
     let read: Vec<Option<(String, Dur)>> = entries.iter().map(|entry| tool(ctx, server, entry)).collect();
     read.into_iter().collect()
 }

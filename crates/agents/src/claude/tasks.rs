@@ -127,31 +127,7 @@ impl Tasks {
         }
         let calls: Vec<String> = signs[mark..]
             .iter()
-            .filter_map(|sign| match sign {
-                Sign::ToolEnded { id, .. } => Some(id.clone()),
-                Sign::SessionId { .. }
-                | Sign::Agent { .. }
-                | Sign::Message
-                | Sign::Text
-                | Sign::ToolStarted(_)
-                | Sign::SubagentStarted { .. }
-                | Sign::SubagentProgress { .. }
-                | Sign::SubagentEnded { .. }
-                | Sign::Retrying { .. }
-                | Sign::Error { .. }
-                | Sign::Limit(_)
-                | Sign::AuthFailed { .. }
-                | Sign::NeedsHuman { .. }
-                | Sign::BackgroundWork { .. }
-                | Sign::Usage { .. }
-                | Sign::Counts(_)
-                | Sign::Windows { .. }
-                | Sign::Result(_)
-                | Sign::Repeated
-                | Sign::Keepalive
-                | Sign::Unknown
-                | Sign::Drift => None,
-            })
+            .filter_map(|sign| if let Sign::ToolEnded { id, .. } = sign { Some(id.clone()) } else { None })
             .filter(|id| self.agents.iter().any(|agent| agent.by_call && agent.id == *id))
             .collect();
         calls.iter().for_each(|id| self.end(id, signs));

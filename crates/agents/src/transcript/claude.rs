@@ -167,37 +167,14 @@ impl Claude {
         self.reader.read_line(Line { bytes: line, cut: false }, signs);
         let mut ended = Vec::new();
         for sign in &signs[mark..] {
-            match sign {
-                Sign::ToolStarted(tool) if self.open.len() < MAX_OPEN => {
-                    self.open.push(Call { id: tool.id.clone(), delegates: tool.delegates, at_work: false });
-                }
-                Sign::ToolEnded { id, .. } => {
-                    if let Some(at) = self.open.iter().position(|call| call.id == *id) {
-                        ended.extend(Some(self.open.remove(at)).filter(|call| call.at_work));
-                    }
-                }
-                Sign::SessionId { .. }
-                | Sign::Agent { .. }
-                | Sign::Message
-                | Sign::Text
-                | Sign::ToolStarted(_)
-                | Sign::SubagentStarted { .. }
-                | Sign::SubagentProgress { .. }
-                | Sign::SubagentEnded { .. }
-                | Sign::Retrying { .. }
-                | Sign::Error { .. }
-                | Sign::Limit(_)
-                | Sign::AuthFailed { .. }
-                | Sign::NeedsHuman { .. }
-                | Sign::BackgroundWork { .. }
-                | Sign::Usage { .. }
-                | Sign::Counts(_)
-                | Sign::Windows { .. }
-                | Sign::Result(_)
-                | Sign::Repeated
-                | Sign::Keepalive
-                | Sign::Unknown
-                | Sign::Drift => {}
+            if let Sign::ToolStarted(tool) = sign
+                && self.open.len() < MAX_OPEN
+            {
+                self.open.push(Call { id: tool.id.clone(), delegates: tool.delegates, at_work: false });
+            } else if let Sign::ToolEnded { id, .. } = sign
+                && let Some(at) = self.open.iter().position(|call| call.id == *id)
+            {
+                ended.extend(Some(self.open.remove(at)).filter(|call| call.at_work));
             }
         }
         signs.extend(ended.into_iter().map(|call| Sign::SubagentEnded { id: call.id }));

@@ -341,6 +341,7 @@ impl NotificationQueue {
 }
 
 /// Returns the deliveries that an event causes. `view` is the view before the event.
+#[expect(clippy::wildcard_enum_match_arm, reason = "few events are worth a notification")]
 pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
     let notification = match &recorded.event {
         Event::HardStop { node, iteration, reason, evidence_summary, recoverable, .. } => {
@@ -370,60 +371,7 @@ pub fn of_event(recorded: &Recorded, view: &View) -> Vec<Delivery> {
             let notification = notification(view, NotificationKind::RateLimited, recorded.at, &about);
             notification.map(|n| Notification { resets_at: *resets_at, ..n.about(&end.node, end.iteration) })
         }
-        Event::RunStarted(_)
-        | Event::RunResumed(_)
-        | Event::NodeTransition { .. }
-        | Event::IterationStarted { .. }
-        | Event::CommandFinished(_)
-        | Event::PromptAssembled { .. }
-        | Event::SessionStarted { .. }
-        | Event::Observed { .. }
-        | Event::Fact { .. }
-        | Event::NeedsHumanEnded { .. }
-        | Event::AgentRetrying { .. }
-        | Event::AgentDrifted { .. }
-        | Event::Used { .. }
-        | Event::DayUsed(_)
-        | Event::WindowsUsed(_)
-        | Event::LimitSet { .. }
-        | Event::WatchdogContinue { .. }
-        | Event::Suspended { .. }
-        | Event::MarkerSeen { .. }
-        | Event::SessionSignalled { .. }
-        | Event::VerdictLabeled { .. }
-        | Event::AgentReported { .. }
-        | Event::SessionEnded(_)
-        | Event::SnapshotTaken { .. }
-        | Event::WorktreeReady { .. }
-        | Event::MergeConflicted { .. }
-        | Event::SetupFinished(_)
-        | Event::WorkCommitted { .. }
-        | Event::ChecksPinned { .. }
-        | Event::ChecksStarted { .. }
-        | Event::CheckTampered { .. }
-        | Event::NodeAttempt(_)
-        | Event::IterationCompleted(_)
-        | Event::IterationIdle { .. }
-        | Event::IterationFailed(_)
-        | Event::IterationTimedOut(_)
-        | Event::IterationRateLimited { .. }
-        | Event::IterationAuthFailed(_)
-        | Event::IterationInterrupted { .. }
-        | Event::RecoveryPlanned(_)
-        | Event::PartialKept { .. }
-        | Event::WaitStarted { .. }
-        | Event::WaitEnded { .. }
-        | Event::RunSlept { .. }
-        | Event::IdleLearned { .. }
-        | Event::WakeRemembered { .. }
-        | Event::Paused { .. }
-        | Event::Unpaused { .. }
-        | Event::MessageReceived { .. }
-        | Event::Notice { .. }
-        | Event::Trouble { .. }
-        | Event::Notified { .. }
-        | Event::RunEnded(_)
-        | Event::Unknown => None,
+        _ => None,
     };
     deliveries(view, notification)
 }

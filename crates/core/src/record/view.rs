@@ -24,7 +24,7 @@ use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
 use crate::watch::Channel;
-use crate::watch::health::{Asking, Health, Retrying};
+use crate::watch::health::{Asking, Health, HealthIssue};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod node;
@@ -468,10 +468,12 @@ impl View {
             }
             Event::NeedsHumanEnded { node, .. } => self.on(node, |n| n.session.health.asking = None),
             Event::AgentRetrying { node, status, delay_s, .. } => {
-                let retrying = Retrying { since: at.awake, status: *status, delay: *delay_s };
-                self.on(node, |n| n.session.health.retrying = Some(retrying));
+                let issue = HealthIssue::Retrying { status: *status, delay: *delay_s };
+                self.on(node, |n| n.session.health.found(at.awake, issue));
             }
-            Event::AgentDrifted { node, .. } => self.on(node, |n| n.session.health.drifted = true),
+            Event::AgentDrifted { node, .. } => {
+                self.on(node, |n| n.session.health.found(at.awake, HealthIssue::Drifted));
+            }
             Event::HardStop { node, iteration, reason, message, evidence_summary, .. } => {
                 self.on(node, |n| n.hard_stop(*iteration, *reason, message, evidence_summary));
             }

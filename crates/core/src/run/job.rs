@@ -1,8 +1,10 @@
 //! Jobs. A job is one process tree: a session or a command. The shell runs it under a keeper; the core decides
 //! when it times out and how it is stopped.
 
+use crate::record::event::{EndedBy, SessionEnded};
 use crate::record::ids::{Iteration, NodeIx, NodeName};
-use crate::record::prices::ComputedCost;
+use crate::record::prices::{ComputedCost, CostSource};
+use crate::time::dur::Dur;
 use crate::time::moment::Wall;
 use crate::watch::sign::Totals;
 use serde::{Deserialize, Serialize};
@@ -97,6 +99,54 @@ pub struct JobReport {
     pub computed_cost: Option<ComputedCost>,
     /// The last line of stderr or stdout, for agents that report no error themselves.
     pub last_line: String,
+}
+
+/// How a session ended, apart from what its agent printed.
+#[derive(Clone, Debug)]
+pub struct SessionExit {
+    /// How the main process exited.
+    pub exit: Option<Exit>,
+    /// What ended the session.
+    pub ended_by: EndedBy,
+    /// How long the session lasted.
+    pub lasted: Dur,
+    /// The last words of the agent.
+    pub said: String,
+}
+
+impl JobReport {
+    /// Returns the record of a session that ended with this report.
+    pub fn session_ended(&self, node: NodeName, iteration: Iteration, how: SessionExit) -> SessionEnded {
+        let totals = &self.totals;
+        let computed = self.computed_cost.as_ref().filter(|_| totals.cost_usd.is_none());
+        let source = if computed.is_some() { CostSource::Computed } else { CostSource::Reported };
+        let cost_usd = totals.cost_usd.or(computed.map(|cost| cost.usd));
+        SessionEnded {
+            node,
+            iteration,
+            exit_code: how.exit.and_then(Exit::code),
+            signal: how.exit.and_then(Exit::signal),
+            ended_by: how.ended_by,
+            duration_s: how.lasted,
+            messages: totals.messages,
+            tools: totals.tools,
+            tokens: totals.tokens,
+            cost_usd,
+            cost_source: cost_usd.map(|_| source),
+            prices: computed.map(|cost| cost.prices.clone()),
+            counts: totals.counts(),
+            is_error: totals.result.as_ref().map(|result| result.is_error),
+            said: how.said,
+            stdout_bytes: self.stdout_bytes,
+            stderr_bytes: self.stderr_bytes,
+            cut_bytes: self.cut_bytes,
+            leftovers: self.leftovers.count,
+            leftover_names: self.leftovers.names.clone(),
+            session: totals.session_id.clone(),
+            agent_version: totals.agent_version.clone(),
+            model: totals.model.clone(),
+        }
+    }
 }
 
 /// Processes that were alive after the main process of a job exited and were killed.

@@ -173,17 +173,8 @@ impl JobTree {
     /// Starts to stop the tree. The first request determines `ended_by`.
     pub fn end(&mut self, cx: &mut Cx, by: EndedBy) {
         // Commands have no turn to finish, so they get TERM at once.
-        let first = match self.job.kind {
-            JobKind::Session => EndStep::Interrupt,
-            JobKind::Command(_)
-            | JobKind::Gate
-            | JobKind::Probe
-            | JobKind::Snapshot
-            | JobKind::Check(_)
-            | JobKind::Worktree
-            | JobKind::Setup(_)
-            | JobKind::Commit => EndStep::Terminate,
-        };
+        let is_session = self.job.kind == JobKind::Session;
+        let first = if is_session { EndStep::Interrupt } else { EndStep::Terminate };
         let (now, grace) = (cx.now.awake, cx.settings(self.job.node).watchdog.grace);
         self.stop(cx, by, |life| life.end(now, first, grace));
     }

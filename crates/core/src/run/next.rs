@@ -254,15 +254,7 @@ impl Run {
     /// Returns the wait for a rate limit: until shortly after the reset time, or with growing delays if there is none, but
     /// never longer than `limits.max_wait`.
     pub(super) fn limit_delay(&self, ix: NodeIx, ending: &Ending) -> Dur {
-        let resets_at = match ending {
-            Ending::RateLimited { resets_at, .. } => *resets_at,
-            Ending::Completed
-            | Ending::Idle { .. }
-            | Ending::Failed
-            | Ending::TimedOut
-            | Ending::AuthFailed
-            | Ending::Interrupted { .. } => None,
-        };
+        let resets_at = if let Ending::RateLimited { resets_at, .. } = ending { *resets_at } else { None };
         let delay = match resets_at {
             Some(at) => {
                 let left = u64::try_from(at.0 - self.cx.now.wall.0).unwrap_or(0);

@@ -67,23 +67,8 @@ impl Watching {
             return;
         }
         self.0.take(cx.now.awake, &fact);
-        let (node, iteration) = (cx.name(ix), tree.job.iteration);
-        cx.record(match fact {
-            Fact::NeedsHuman { what } => {
-                let until = cx.settings(ix).watchdog.human.duration().map(|limit| cx.now.wall.plus(limit));
-                Event::NeedsHuman { node, iteration, what, until }
-            }
-            fact @ (Fact::Printed
-            | Fact::Repeated
-            | Fact::Observed(_)
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::Suspended { .. }) => Event::Fact { node, iteration, fact },
-        });
+        let until = cx.settings(ix).watchdog.human.duration().map(|limit| cx.now.wall.plus(limit));
+        cx.record(fact.into_event(cx.name(ix), tree.job.iteration, until));
         self.record_answered(cx, ix);
         self.judge(cx, ix, tree);
     }
@@ -138,13 +123,7 @@ pub(super) fn health_issue_found(cx: &mut Cx, ix: NodeIx, iteration: Iteration, 
     if cx.view.node(ix).session.health.knows(issue) {
         return;
     }
-    let node = cx.name(ix);
-    cx.record(match issue {
-        HealthIssue::Drifted => Event::AgentDrifted { node, iteration },
-        HealthIssue::Retrying { status, delay } => {
-            Event::AgentRetrying { node, iteration, status, delay_s: delay }
-        }
-    });
+    cx.record(issue.event(cx.name(ix), iteration));
 }
 
 /// Records the end of a human wait, if one is open.
@@ -158,15 +137,5 @@ pub(super) fn asking_over(cx: &mut Cx, ix: NodeIx, by: HumanEndedBy) {
 
 /// Returns whether a fact shows that the agent still works, so that its result was not final.
 pub(super) fn is_progress(fact: &Fact) -> bool {
-    match fact {
-        Fact::ToolStarted(_) | Fact::ToolEnded { .. } => !fact.is_heartbeat(),
-        Fact::Observed(_) | Fact::SubagentStarted { .. } => true,
-        Fact::Printed
-        | Fact::Repeated
-        | Fact::Error { .. }
-        | Fact::SubagentEnded { .. }
-        | Fact::Sampled { .. }
-        | Fact::NeedsHuman { .. }
-        | Fact::Suspended { .. } => false,
-    }
+    fact.is_call() || matches!(fact, Fact::Observed(_) | Fact::SubagentStarted { .. })
 }

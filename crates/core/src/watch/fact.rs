@@ -1,7 +1,9 @@
 //! The facts that the watchdog takes. They are recorded unchanged, so a replay sees the same.
 
-use crate::record::event::Observation;
+use crate::record::event::{Event, Observation};
+use crate::record::ids::{Iteration, NodeName};
 use crate::time::dur::Dur;
+use crate::time::moment::Wall;
 use serde::{Deserialize, Serialize};
 
 /// A fact about a session.
@@ -74,18 +76,25 @@ pub enum Fact {
 impl Fact {
     /// Returns whether the fact only shows that the agent is alive.
     pub fn is_heartbeat(&self) -> bool {
-        match self {
-            Fact::ToolStarted(tool) => tool.heartbeat,
-            Fact::ToolEnded { heartbeat, .. } => *heartbeat,
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::Observed(_)
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => false,
+        matches!(
+            self,
+            Fact::ToolStarted(ToolStarted { heartbeat: true, .. }) | Fact::ToolEnded { heartbeat: true, .. }
+        )
+    }
+
+    /// Returns whether the fact is the start or the end of a tool call that is not a heartbeat.
+    pub fn is_call(&self) -> bool {
+        matches!(self, Fact::ToolStarted(_) | Fact::ToolEnded { .. }) && !self.is_heartbeat()
+    }
+
+    /// Returns the event that records the fact. `unanswered` is when a session is stopped whose question has no answer.
+    pub fn into_event(self, node: NodeName, iteration: Iteration, unanswered: Option<Wall>) -> Event {
+        if let Fact::Observed(seen) = self {
+            Event::Observed { node, iteration, seen }
+        } else if let Fact::NeedsHuman { what } = self {
+            Event::NeedsHuman { node, iteration, what, until: unanswered }
+        } else {
+            Event::Fact { node, iteration, fact: self }
         }
     }
 }

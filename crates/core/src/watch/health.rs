@@ -1,10 +1,11 @@
 //! The health of a working agent: whether it asks for a person, retries a request, or prints output that its reader does
 //! not recognize. This is part of the view. None of it is progress, and none of it is a failure.
 
-use crate::record::event::Observation;
+use crate::record::event::{Event, Observation};
+use crate::record::ids::{Iteration, NodeName};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Wall};
-use crate::watch::Channel;
+use crate::watch::{Channel, Fact};
 
 /// The health of the current session.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -51,6 +52,18 @@ pub enum HealthIssue {
     },
 }
 
+impl HealthIssue {
+    /// Returns the event that records the issue.
+    pub fn event(self, node: NodeName, iteration: Iteration) -> Event {
+        match self {
+            HealthIssue::Drifted => Event::AgentDrifted { node, iteration },
+            HealthIssue::Retrying { status, delay } => {
+                Event::AgentRetrying { node, iteration, status, delay_s: delay }
+            }
+        }
+    }
+}
+
 impl Health {
     /// Returns the HTTP status if the service refuses for now and there has been no progress since.
     pub fn refused(&self) -> Option<u16> {
@@ -61,6 +74,25 @@ impl Health {
     pub fn observed(&mut self, seen: &Observation) {
         if seen.channel == Channel::Stdout {
             self.retrying = None;
+        }
+    }
+
+    /// Notes a fact. A tool call is progress on stdout too.
+    pub fn noted(&mut self, fact: &Fact) {
+        if let Fact::Observed(seen) = fact {
+            self.observed(seen);
+        } else if fact.is_call() {
+            self.retrying = None;
+        }
+    }
+
+    /// Notes an issue that begins.
+    pub fn found(&mut self, now: Awake, issue: HealthIssue) {
+        match issue {
+            HealthIssue::Drifted => self.drifted = true,
+            HealthIssue::Retrying { status, delay } => {
+                self.retrying = Some(Retrying { since: now, status, delay });
+            }
         }
     }
 

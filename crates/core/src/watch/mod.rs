@@ -169,6 +169,13 @@ impl Watch {
         }
     }
 
+    /// Returns when a fact began, on the watch's own clock. A record of progress arrives late: the work started, and the
+    /// silence ended, with its first piece.
+    fn began(&self, now: Awake, fact: &Fact) -> Awake {
+        let at = self.inner(now);
+        if let Fact::Observed(seen) = fact { at.min(self.inner(seen.first_ms)) } else { at }
+    }
+
     /// Takes a fact that became known at this moment. The caller asks for a verdict afterwards.
     pub fn take(&mut self, now: Awake, fact: &Fact) {
         // Unwatched time is removed before anything is added up.
@@ -177,20 +184,7 @@ impl Watch {
             self.froze = (Awake(now.0.saturating_sub(*for_ms)), now);
         }
         let at = self.inner(now);
-        self.add_up_waiting(match fact {
-            // The record arrives late; the work started with its first piece.
-            Fact::Observed(seen) => at.min(self.inner(seen.first_ms)),
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => at,
-        });
+        self.add_up_waiting(self.began(now, fact));
         match fact {
             Fact::Printed => self.spoke = true,
             Fact::Repeated => self.repeated(at),

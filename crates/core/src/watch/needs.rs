@@ -47,22 +47,11 @@ fn is_zero(dur: &Dur) -> bool {
 impl Needs {
     /// Notes what the session has needed until this fact, which the watch has not taken yet.
     pub(super) fn note(&mut self, watch: &Watch, now: Awake, fact: &Fact) {
-        let at = match fact {
-            // The record arrives late; the silence ended with its first piece.
-            Fact::Observed(seen) => watch.inner(now).min(watch.inner(seen.first_ms)),
-            // The span counts only up to the suspension, and the next fact measures it.
-            Fact::Suspended { .. } => return,
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. } => watch.inner(now),
-        };
-        self.note_at(watch, at);
+        // The span counts only up to a suspension, and the next fact measures it.
+        if matches!(fact, Fact::Suspended { .. }) {
+            return;
+        }
+        self.note_at(watch, watch.began(now, fact));
         if let Fact::ToolStarted(tool) = fact
             && !(tool.heartbeat || tool.delegates || tool.timeout.is_some())
             && let Some(calls) = self.of_tool(&tool.name)

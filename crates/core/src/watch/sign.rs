@@ -172,60 +172,21 @@ impl Sign {
 
     /// Returns the health issue that the sign reports, if any.
     pub fn health_issue(&self) -> Option<HealthIssue> {
-        match self {
-            Sign::Drift => Some(HealthIssue::Drifted),
-            Sign::Retrying { status, delay } => {
-                Some(HealthIssue::Retrying { status: *status, delay: *delay })
-            }
-            Sign::SessionId { .. }
-            | Sign::Agent { .. }
-            | Sign::Message
-            | Sign::Text
-            | Sign::ToolStarted(_)
-            | Sign::ToolEnded { .. }
-            | Sign::SubagentStarted { .. }
-            | Sign::SubagentProgress { .. }
-            | Sign::SubagentEnded { .. }
-            | Sign::Error { .. }
-            | Sign::Limit(_)
-            | Sign::AuthFailed { .. }
-            | Sign::NeedsHuman { .. }
-            | Sign::BackgroundWork { .. }
-            | Sign::Usage { .. }
-            | Sign::Counts(_)
-            | Sign::Windows { .. }
-            | Sign::Result(_)
-            | Sign::Repeated
-            | Sign::Keepalive
-            | Sign::Unknown => None,
+        if let Sign::Retrying { status, delay } = *self {
+            return Some(HealthIssue::Retrying { status, delay });
         }
+        matches!(self, Sign::Drift).then_some(HealthIssue::Drifted)
     }
 
     /// Returns the channel on which the sign is progress. Starts and ends of tool calls are progress on stdout too, but
     /// they are separate facts and must not count twice.
     pub fn progress(&self) -> Option<Channel> {
-        match self {
-            Sign::Message | Sign::Text | Sign::Result(_) => Some(Channel::Stdout),
-            Sign::SubagentStarted { .. } | Sign::SubagentProgress { .. } | Sign::SubagentEnded { .. } => {
-                Some(Channel::Subagent)
-            }
-            Sign::ToolStarted(_) | Sign::ToolEnded { .. } => None,
-            Sign::SessionId { .. }
-            | Sign::Agent { .. }
-            | Sign::Retrying { .. }
-            | Sign::Error { .. }
-            | Sign::Limit(_)
-            | Sign::AuthFailed { .. }
-            | Sign::NeedsHuman { .. }
-            | Sign::BackgroundWork { .. }
-            | Sign::Usage { .. }
-            | Sign::Counts(_)
-            | Sign::Windows { .. }
-            | Sign::Repeated
-            | Sign::Keepalive
-            | Sign::Unknown
-            | Sign::Drift => None,
-        }
+        let stdout = matches!(self, Sign::Message | Sign::Text | Sign::Result(_));
+        let subagent = matches!(
+            self,
+            Sign::SubagentStarted { .. } | Sign::SubagentProgress { .. } | Sign::SubagentEnded { .. }
+        );
+        stdout.then_some(Channel::Stdout).or(subagent.then_some(Channel::Subagent))
     }
 }
 

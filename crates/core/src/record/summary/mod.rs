@@ -241,6 +241,10 @@ impl RunSummary {
     }
 
     /// Applies the next event.
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the other events show in the entries that follow from them"
+    )]
     pub fn apply(&mut self, recorded: &Recorded) {
         self.view.apply(recorded);
         let at = recorded.at;
@@ -315,39 +319,7 @@ impl RunSummary {
             | Event::Notice { .. }
             | Event::RunEnded(_) => self.row(at, event),
             // The other events show in the entries that follow from them.
-            Event::NodeTransition { .. }
-            | Event::IterationCompleted(_)
-            | Event::IterationFailed(_)
-            | Event::IterationTimedOut(_)
-            | Event::IterationRateLimited { .. }
-            | Event::IterationAuthFailed(_)
-            | Event::IterationInterrupted { .. }
-            | Event::CommandFinished(_)
-            | Event::PromptAssembled { .. }
-            | Event::SessionStarted { .. }
-            | Event::Observed { .. }
-            | Event::Fact { .. }
-            | Event::NeedsHuman { .. }
-            | Event::NeedsHumanEnded { .. }
-            | Event::AgentRetrying { .. }
-            | Event::AgentDrifted { .. }
-            | Event::Used { .. }
-            | Event::DayUsed(_)
-            | Event::WindowsUsed(_)
-            | Event::LimitSet { .. }
-            | Event::MarkerSeen { .. }
-            | Event::SessionSignalled { .. }
-            | Event::AgentReported { .. }
-            | Event::WorktreeReady { .. }
-            | Event::SetupFinished(_)
-            | Event::WorkCommitted { .. }
-            | Event::ChecksPinned { .. }
-            | Event::ChecksStarted { .. }
-            | Event::RunSlept { .. }
-            | Event::IdleLearned { .. }
-            | Event::WakeRemembered { .. }
-            | Event::Notified { .. }
-            | Event::Unknown => {}
+            _ => {}
         }
     }
 

@@ -124,26 +124,16 @@ impl NodeView {
 
     /// Notes a fact of the session. The start or end of a tool call is progress; a heartbeat is not.
     pub(super) fn note_fact(&mut self, at: Moment, fact: &Fact) {
-        let succeeded = match fact {
-            fact if fact.is_heartbeat() => return,
-            Fact::ToolStarted(tool) => {
-                self.session.calls.start(at.awake, tool);
-                false
-            }
-            Fact::ToolEnded { id, ok, .. } => {
-                self.session.calls.end(id);
-                *ok
-            }
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::Observed(_)
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => return,
-        };
+        if !fact.is_call() {
+            return;
+        }
+        let mut succeeded = false;
+        if let Fact::ToolStarted(tool) = fact {
+            self.session.calls.start(at.awake, tool);
+        } else if let Fact::ToolEnded { id, ok, .. } = fact {
+            self.session.calls.end(id);
+            succeeded = *ok;
+        }
         self.observe(at, &Observation::single(Channel::Stdout, at.awake));
         if succeeded {
             self.recovery.progressed();

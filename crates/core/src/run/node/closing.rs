@@ -5,11 +5,10 @@ use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
 use super::super::watching::asking_over;
 use super::{Closing, JudgedTree, KeptFor, Node, Phase, SNAPSHOT_BOUND, Turn, clear_job_timers};
-use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd, SessionEnded};
+use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd};
 use crate::record::ids::{Iteration, NodeIx};
-use crate::record::prices::CostSource;
 use crate::run::ending::{Ending, Facts, judge};
-use crate::run::job::{Exit, Job, JobKind, JobReport, Snapshot};
+use crate::run::job::{Job, JobKind, JobReport, SessionExit, Snapshot};
 use crate::text::fingerprint::fingerprint;
 use crate::text::one_line;
 use crate::time::timer::{Deadline, Timer};
@@ -65,37 +64,9 @@ impl Node {
         asking_over(cx, self.ix, HumanEndedBy::Session);
         let failed = judged.ending == Ending::Failed;
         let said = result.filter(|r| !r.is_error).map_or(complaint.as_str(), |r| pending_end(&r.text));
-        let computed = report.computed_cost.as_ref().filter(|_| report.totals.cost_usd.is_none());
         let unpriced = unpriced(cx, &report);
-        cx.record(Event::SessionEnded(SessionEnded {
-            node: cx.name(self.ix),
-            iteration: self.iteration,
-            exit_code: exit.and_then(Exit::code),
-            signal: exit.and_then(Exit::signal),
-            ended_by,
-            duration_s: lasted,
-            messages: report.totals.messages,
-            tools: report.totals.tools,
-            tokens: report.totals.tokens,
-            cost_usd: report.totals.cost_usd.or(computed.map(|cost| cost.usd)),
-            cost_source: match (report.totals.cost_usd, computed) {
-                (Some(_), _) => Some(CostSource::Reported),
-                (None, Some(_)) => Some(CostSource::Computed),
-                (None, None) => None,
-            },
-            prices: computed.map(|cost| cost.prices.clone()),
-            counts: report.totals.counts(),
-            is_error: result.map(|r| r.is_error),
-            said: one_line(said, MAX_SHOWN),
-            stdout_bytes: report.stdout_bytes,
-            stderr_bytes: report.stderr_bytes,
-            cut_bytes: report.cut_bytes,
-            leftovers: report.leftovers.count,
-            leftover_names: report.leftovers.names.clone(),
-            session: report.totals.session_id.clone(),
-            agent_version: report.totals.agent_version.clone(),
-            model: report.totals.model.clone(),
-        }));
+        let how = SessionExit { exit, ended_by, lasted, said: one_line(said, MAX_SHOWN) };
+        cx.record(Event::SessionEnded(report.session_ended(cx.name(self.ix), self.iteration, how)));
         if let Some(message) = unpriced {
             cx.record(Event::Notice { kind: "price_unknown".into(), message });
         }

@@ -187,17 +187,7 @@ impl Node {
 
     /// Returns whether an iteration is in progress.
     pub fn is_working(&self) -> bool {
-        match self.phase {
-            Phase::Resting | Phase::Waiting(_) => false,
-            Phase::PrepJob(_)
-            | Phase::Prompting
-            | Phase::Session(..)
-            | Phase::Keeping(..)
-            | Phase::Arranging(_)
-            | Phase::Committing(..)
-            | Phase::Pinning(_)
-            | Phase::Checking(_) => true,
-        }
+        !matches!(self.phase, Phase::Resting | Phase::Waiting(_))
     }
 
     /// Returns whether the node neither works nor waits.
@@ -212,18 +202,7 @@ impl Node {
 
     /// Returns the reason for the current wait.
     pub fn waiting(&self) -> Option<WaitWhy> {
-        match &self.phase {
-            Phase::Waiting(wait) => Some(wait.why()),
-            Phase::Resting
-            | Phase::PrepJob(_)
-            | Phase::Prompting
-            | Phase::Session(..)
-            | Phase::Keeping(..)
-            | Phase::Arranging(_)
-            | Phase::Committing(..)
-            | Phase::Pinning(_)
-            | Phase::Checking(_) => None,
-        }
+        if let Phase::Waiting(wait) = &self.phase { Some(wait.why()) } else { None }
     }
 
     fn tree(&self) -> Option<&JobTree> {

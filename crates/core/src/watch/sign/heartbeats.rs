@@ -2,6 +2,7 @@
 //! the start has a name, but the end has only an id.
 
 use super::Sign;
+use crate::watch::ToolStarted;
 use std::collections::VecDeque;
 
 /// The most heartbeats that are open at once. Beyond it the oldest is dropped, and its end counts as that of a tool.
@@ -16,41 +17,19 @@ pub struct Heartbeats {
 impl Heartbeats {
     /// Marks a sign that ends a heartbeat. The signs must be passed in the order of the stream.
     pub fn mark(&mut self, sign: &mut Sign) {
-        match sign {
-            Sign::ToolStarted(tool) if tool.heartbeat && !self.open.contains(&tool.id) => {
-                if self.open.len() == MAX_OPEN {
-                    self.open.pop_front();
-                }
-                self.open.push_back(tool.id.clone());
+        if let Sign::ToolEnded { id, heartbeat, .. } = sign {
+            if let Some(at) = self.open.iter().position(|open| open == id) {
+                self.open.remove(at);
+                *heartbeat = true;
             }
-            Sign::ToolEnded { id, heartbeat, .. } => {
-                if let Some(at) = self.open.iter().position(|open| open == id) {
-                    self.open.remove(at);
-                    *heartbeat = true;
-                }
+        } else if let Sign::ToolStarted(tool) = sign
+            && tool.heartbeat
+            && !self.open.contains(&tool.id)
+        {
+            if self.open.len() == MAX_OPEN {
+                self.open.pop_front();
             }
-            Sign::SessionId { .. }
-            | Sign::Agent { .. }
-            | Sign::Message
-            | Sign::Text
-            | Sign::ToolStarted(_)
-            | Sign::SubagentStarted { .. }
-            | Sign::SubagentProgress { .. }
-            | Sign::SubagentEnded { .. }
-            | Sign::Retrying { .. }
-            | Sign::Error { .. }
-            | Sign::Limit(_)
-            | Sign::AuthFailed { .. }
-            | Sign::NeedsHuman { .. }
-            | Sign::BackgroundWork { .. }
-            | Sign::Usage { .. }
-            | Sign::Counts(_)
-            | Sign::Windows { .. }
-            | Sign::Result(_)
-            | Sign::Repeated
-            | Sign::Keepalive
-            | Sign::Unknown
-            | Sign::Drift => {}
+            self.open.push_back(tool.id.clone());
         }
     }
 }
@@ -58,38 +37,16 @@ impl Heartbeats {
 impl Sign {
     /// Returns whether the sign only shows that the agent is alive.
     pub fn is_heartbeat(&self) -> bool {
-        match self {
-            Sign::ToolStarted(tool) => tool.heartbeat,
-            Sign::ToolEnded { heartbeat, .. } => *heartbeat,
-            Sign::SessionId { .. }
-            | Sign::Agent { .. }
-            | Sign::Message
-            | Sign::Text
-            | Sign::SubagentStarted { .. }
-            | Sign::SubagentProgress { .. }
-            | Sign::SubagentEnded { .. }
-            | Sign::Retrying { .. }
-            | Sign::Error { .. }
-            | Sign::Limit(_)
-            | Sign::AuthFailed { .. }
-            | Sign::NeedsHuman { .. }
-            | Sign::BackgroundWork { .. }
-            | Sign::Usage { .. }
-            | Sign::Counts(_)
-            | Sign::Windows { .. }
-            | Sign::Result(_)
-            | Sign::Repeated
-            | Sign::Keepalive
-            | Sign::Unknown
-            | Sign::Drift => false,
-        }
+        matches!(
+            self,
+            Sign::ToolStarted(ToolStarted { heartbeat: true, .. }) | Sign::ToolEnded { heartbeat: true, .. }
+        )
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::watch::ToolStarted;
 
     fn starts(id: &str, heartbeat: bool) -> Sign {
         let (id, name) = (id.to_owned(), "x".to_owned());
