@@ -100,8 +100,9 @@ fn the_output_of_a_known_agent_is_interpreted_and_passed_on_unchanged() {
 fn time_in_which_dogwatch_was_stopped_does_not_count() {
     let project = Project::new();
     let (ready, gate) = (project.fifo("ready"), project.gate("gate"));
-    let script = "ready ready; sleep 1s; say awake; await gate";
-    let running = Running::start(actor(&project, &["--idle", "700ms", "--json", "events"], script));
+    let script = "ready ready; sleep 4s; say awake; await gate";
+    // The limit leaves a busy machine enough time to start the actor and to stop dogwatch.
+    let running = Running::start(actor(&project, &["--idle", "3s", "--json", "events"], script));
     ready.pid();
     running.signal(Signal::STOP);
     // The actor opens the gate after it has slept for longer than the limit.

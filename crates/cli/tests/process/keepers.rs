@@ -27,6 +27,8 @@ fn an_agent_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
     let project = Project::shell(STOPS_FOREVER);
     let mut run = project.start_run(&[]);
     run.wait_for("session_started");
+    // By then the agent ignores signals. An earlier one would end it before it can stop anything.
+    wait_until_stopped(project.keeper());
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(143);
