@@ -32,22 +32,13 @@ impl HostShell<'_> {
     /// Writes a session's prompt to disk. The prompt is part of the record, so this happens before the session
     /// starts.
     pub(super) fn write_prompt(&self, run: &Run, job: Job) -> io::Result<()> {
-        match job.kind {
-            JobKind::Command(_)
-            | JobKind::Gate
-            | JobKind::Probe
-            | JobKind::Snapshot
-            | JobKind::Check(_)
-            | JobKind::Worktree
-            | JobKind::Setup(_)
-            | JobKind::Commit => Ok(()),
-            JobKind::Session => {
-                let dir = self.iteration_dir(run, job);
-                home::make_private(&dir)?;
-                let prompt = self.prompts.prompt_of(job).as_bytes();
-                safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
-            }
+        if job.kind != JobKind::Session {
+            return Ok(());
         }
+        let dir = self.iteration_dir(run, job);
+        home::make_private(&dir)?;
+        let prompt = self.prompts.prompt_of(job).as_bytes();
+        safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
     }
 
     /// Starts a job. The result has no news; they are in `news`.

@@ -23,9 +23,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
-use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy, SessionEnded};
-use dogwatch_core::record::prices::CostSource;
-use dogwatch_core::run::job::{Exit, Leftovers};
+use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy};
+use dogwatch_core::run::job::{Exit, Leftovers, SessionExit};
 use dogwatch_core::run::keeper_deadline::KeeperCheck;
 use dogwatch_core::run::life::{Life, SWEEP_GRACE, TreeOrder};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -369,23 +368,8 @@ impl Exec {
         }
         let follows = watching.take(clock::awake(), &fact);
         let answered = asked && !watching.is_asking();
-        let (node, iteration) = (node(), iteration());
-        self.add(match fact {
-            Fact::Observed(seen) => Event::Observed { node, iteration, seen },
-            Fact::NeedsHuman { what } => {
-                let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
-                Event::NeedsHuman { node, iteration, what, until }
-            }
-            fact @ (Fact::Printed
-            | Fact::Repeated
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::Suspended { .. }) => Event::Fact { node, iteration, fact },
-        });
+        let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
+        self.add(fact.into_event(node(), iteration(), until));
         if answered {
             self.add(went_on());
         }
@@ -590,36 +574,13 @@ impl Exec {
 
     fn record_end(&mut self) {
         let Some(exit) = self.life.exit() else { return };
-        let (totals, bytes) = self.ears.with(|listener| {
-            listener.close(clock::awake());
-            (listener.feed().totals.clone(), listener.bytes)
-        });
+        let end = clock::awake();
+        let mut report = self.ears.with(|listener| listener.report(end, "", Some(exit), |_| None));
+        report.leftovers = self.leftovers.clone();
         self.listen_at_the_end();
-        self.add(Event::SessionEnded(SessionEnded {
-            node: node(),
-            iteration: iteration(),
-            exit_code: exit.code(),
-            signal: exit.signal(),
-            ended_by: self.ended_by(),
-            duration_s: clock::awake().since(self.started),
-            messages: totals.messages,
-            tools: totals.tools,
-            tokens: totals.tokens,
-            cost_usd: totals.cost_usd,
-            cost_source: totals.cost_usd.map(|_| CostSource::Reported),
-            prices: None,
-            counts: totals.counts(),
-            is_error: totals.result.as_ref().map(|result| result.is_error),
-            said: String::new(),
-            stdout_bytes: bytes[0],
-            stderr_bytes: bytes[1],
-            cut_bytes: 0,
-            leftovers: self.leftovers.count,
-            leftover_names: self.leftovers.names.clone(),
-            session: totals.session_id.clone(),
-            agent_version: totals.agent_version.clone(),
-            model: totals.model.clone(),
-        }));
+        let (ended_by, lasted) = (self.ended_by(), end.since(self.started));
+        let how = SessionExit { exit: Some(exit), ended_by, lasted, said: String::new() };
+        self.add(Event::SessionEnded(report.session_ended(node(), iteration(), how)));
     }
 
     /// Records what arrived at the very end. Nothing is judged any more.

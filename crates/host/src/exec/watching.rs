@@ -3,7 +3,7 @@
 use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::health::{Health, HealthIssue, Retrying};
+use dogwatch_core::watch::health::{Health, HealthIssue};
 use dogwatch_core::watch::{Assessment, Fact, Monitor, Session, Verdict};
 
 use super::record::{iteration, node};
@@ -47,36 +47,9 @@ impl Watching {
     /// Passes a fact to the watchdog.
     pub fn take(&mut self, now: Awake, fact: &Fact) -> Follows {
         self.monitor.take(now, fact);
-        match fact {
-            Fact::Observed(seen) => self.health.observed(seen),
-            Fact::ToolStarted(_) | Fact::ToolEnded { .. } if !fact.is_heartbeat() => {
-                self.health.retrying = None;
-            }
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => {}
-        }
-        match fact {
-            // Progress only moves a deadline, so there is nothing to judge.
-            Fact::Observed(_) => Follows::default(),
-            Fact::Printed
-            | Fact::Repeated
-            | Fact::ToolStarted(_)
-            | Fact::ToolEnded { .. }
-            | Fact::Error { .. }
-            | Fact::SubagentStarted { .. }
-            | Fact::SubagentEnded { .. }
-            | Fact::Sampled { .. }
-            | Fact::NeedsHuman { .. }
-            | Fact::Suspended { .. } => self.judge(now),
-        }
+        self.health.noted(fact);
+        // Progress only moves a deadline, so there is nothing to judge.
+        if matches!(fact, Fact::Observed(_)) { Follows::default() } else { self.judge(now) }
     }
 
     /// Returns an event when a health issue begins.
@@ -84,17 +57,8 @@ impl Watching {
         if self.health.knows(issue) {
             return None;
         }
-        let (node, iteration) = (node(), iteration());
-        Some(match issue {
-            HealthIssue::Drifted => {
-                self.health.drifted = true;
-                Event::AgentDrifted { node, iteration }
-            }
-            HealthIssue::Retrying { status, delay } => {
-                self.health.retrying = Some(Retrying { since: now, status, delay });
-                Event::AgentRetrying { node, iteration, status, delay_s: delay }
-            }
-        })
+        self.health.found(now, issue);
+        Some(issue.event(node(), iteration()))
     }
 
     /// Asks the watchdog for a verdict.
