@@ -2,7 +2,7 @@ use crate::error::{self, CliError};
 use crate::runs::{FoundRun, Which};
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, RunStarted};
-use dogwatch_core::record::ids::NodeIx;
+use dogwatch_core::record::ids::{NodeIx, NodeName, RunId};
 use dogwatch_core::record::view::{NodeView, View};
 use dogwatch_core::settings::{CheckPolicy, NodePlan};
 use dogwatch_core::text::printable;
@@ -30,6 +30,56 @@ pub struct Args {
     /// Merge only this node, with everything it depends on
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Print what was merged as JSON
+    #[arg(long)]
+    json: bool,
+}
+
+/// The document that `merge --json` prints.
+#[derive(serde::Serialize)]
+struct Document<'a> {
+    run: &'a RunId,
+    branch: &'a str,
+    /// The commit of the branch before the merge.
+    old: &'a str,
+    /// The commit of the branch now.
+    new: &'a str,
+    nodes: Vec<MergedNode>,
+    /// Why nothing was changed, if a merge conflicts or a check fails.
+    failed: Option<&'a Stopped>,
+}
+
+/// What became of a node.
+#[derive(serde::Serialize)]
+struct MergedNode {
+    node: NodeName,
+    #[serde(flatten)]
+    how: How,
+    /// The number of checks that passed on the result.
+    checks: u64,
+}
+
+#[derive(serde::Serialize)]
+#[serde(rename_all = "snake_case", tag = "what")]
+enum How {
+    Merged {
+        files: u64,
+    },
+    AlreadyMerged,
+    /// It conflicts, and the agent of another node has resolved the conflict.
+    ResolvedIn {
+        by: NodeName,
+    },
+}
+
+impl How {
+    fn text(&self) -> String {
+        match self {
+            How::Merged { files } => format!("merged ({})", words::count(*files, "file")),
+            How::AlreadyMerged => "already merged".to_owned(),
+            How::ResolvedIn { by } => format!("conflicts with the others; resolved in {by}"),
+        }
+    }
 }
 
 const AFTER_HELP: &str = "\
@@ -58,20 +108,41 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let target = Target::find(Path::new(&started.work_dir), args.into.as_deref()).map_err(refused)?;
     let (branch, old) = (target.branch.clone(), target.tip.clone());
     let staging = Staging::open(target, &found.state_dir()).map_err(refused)?;
-    let mut merge = Merge { found: &found, started: &started, view: &view, staging, runner: None };
+    let mut merge = Merge {
+        found: &found,
+        started: &started,
+        view: &view,
+        staging,
+        runner: None,
+        prints: !args.json,
+        nodes: Vec::new(),
+    };
     for (at, ix) in nodes.iter().enumerate() {
         if let Err(stopped) = merge.node(*ix, &nodes[at + 1..])? {
-            stopped.print(&branch);
+            if args.json {
+                merge.print_json(&branch, (&old, &old), Some(&stopped))?;
+            } else {
+                stopped.print(&branch);
+            }
             return Ok(1);
         }
     }
     if !merge.staging.has_changes() {
+        if args.json {
+            return merge.print_json(&branch, (&old, &old), None);
+        }
         return super::print(format!("nothing to merge: {branch} already has this work\n").as_bytes());
     }
     let new = merge.staging.tip().to_owned();
     let Target { is_new, checked_out, .. } = merge.staging.target();
     let (is_new, checked_out) = (*is_new, checked_out.is_some());
+    let rows = std::mem::take(&mut merge.nodes);
     merge.staging.land().map_err(refused)?;
+    if args.json {
+        let document =
+            Document { run: &found.id, branch: &branch, old: &old, new: &new, nodes: rows, failed: None };
+        return super::print_json(&document);
+    }
     let back = match (is_new, checked_out) {
         (true, _) => format!("git branch -D {branch}"),
         (false, true) => format!("git reset --keep {}", short(&old)),
@@ -133,9 +204,14 @@ struct Merge<'a> {
     staging: Staging,
     /// Runs setup commands and checks.
     runner: Option<ProgramRunner>,
+    /// Print each step as text.
+    prints: bool,
+    /// The nodes so far.
+    nodes: Vec<MergedNode>,
 }
 
 /// Why a merge stopped. Nothing was changed.
+#[derive(serde::Serialize)]
 struct Stopped {
     what: String,
     /// The details, a line each.
@@ -163,26 +239,46 @@ impl Merge<'_> {
         let by_hand = format!("merge it by hand with `git merge {branch}`");
         match self.staging.merge(&branch, &message).map_err(refused)? {
             Step::Contained => {
-                super::print(format!("{}: already merged\n", printable(node.name.as_str())).as_bytes())?;
+                self.note(&node.name, How::AlreadyMerged)?;
                 return Ok(Ok(()));
             }
             Step::Conflict { files, detail } => {
-                if let Some(later) = self.resolved_by(&branch, rest)? {
-                    let text =
-                        format!("{}: conflicts with the others; resolved in {}\n", node.name, later.name);
-                    super::print(printable(&text).as_bytes())?;
+                if let Some(later) = self.resolved_by(&branch, rest)?.map(|later| later.name.clone()) {
+                    self.note(&node.name, How::ResolvedIn { by: later })?;
                     return Ok(Ok(()));
                 }
                 let what = format!("{} conflicts in {}", node.name, files.join(", "));
                 let details = detail.lines().map(str::to_owned).collect();
                 return Ok(Err(Stopped { what, details, help: by_hand }));
             }
-            Step::Merged { files } => {
-                let files = words::count(files, "file");
-                super::print(format!("{}: merged ({files})\n", printable(node.name.as_str())).as_bytes())?;
-            }
+            Step::Merged { files } => self.note(&node.name, How::Merged { files })?,
         }
         self.verify(&self.started.settings.nodes[ix.0], &by_hand)
+    }
+
+    /// Keeps what became of a node, and prints it.
+    fn note(&mut self, node: &NodeName, how: How) -> Result<(), CliError> {
+        self.say(&format!("{node}: {}", how.text()))?;
+        self.nodes.push(MergedNode { node: node.clone(), how, checks: 0 });
+        Ok(())
+    }
+
+    fn say(&self, line: &str) -> Result<(), CliError> {
+        if self.prints {
+            super::print(format!("{}\n", printable(line)).as_bytes())?;
+        }
+        Ok(())
+    }
+
+    /// Prints the document of a merge that changed nothing.
+    fn print_json(
+        mut self,
+        branch: &str,
+        (old, new): (&str, &str),
+        failed: Option<&Stopped>,
+    ) -> Result<u8, CliError> {
+        let nodes = std::mem::take(&mut self.nodes);
+        super::print_json(&Document { run: &self.found.id, branch, old, new, nodes, failed })
     }
 
     /// Returns the node among these that has the work of a branch.
@@ -236,7 +332,10 @@ impl Merge<'_> {
             }
         }
         let passed = format!("{}: {} passed", plan.name, words::count(commands.len() as u64, "check"));
-        super::print(format!("{}\n", printable(&passed)).as_bytes())?;
+        self.say(&passed)?;
+        if let Some(row) = self.nodes.last_mut() {
+            row.checks = commands.len() as u64;
+        }
         Ok(Ok(()))
     }
 

@@ -96,6 +96,9 @@ fn results_flow_through_a_diamond_and_merge_brings_them_into_the_branch() {
     assert_eq!(git(&work, &["rev-parse", "main@{1}"]), before, "the reflog leads back");
     let again = project.call(&["merge"]);
     assert!(again.assert_code(0).text().contains("nothing to merge"), "{}", again.text());
+    let again: Value = serde_json::from_str(&project.call(&["merge", "--json"]).text()).expect("JSON");
+    assert_eq!((&again["old"], &again["failed"]), (&again["new"], &Value::Null));
+    assert_eq!(again["nodes"][3], json!({"node": "d", "what": "already_merged", "checks": 0}));
     project.assert_no_process_left();
 }
 
@@ -165,6 +168,14 @@ fn a_merge_that_conflicts_or_fails_a_check_changes_nothing() {
     merge.assert_code(1);
     assert!(merge.stderr.contains("y conflicts in base.txt"), "{}", merge.stderr);
     assert!(merge.stderr.contains("main was not changed"), "{}", merge.stderr);
+    assert_eq!(everything(&project), before);
+    let merge: Value =
+        serde_json::from_str(&project.call(&["merge", "--json"]).assert_code(1).text()).expect("JSON");
+    assert_eq!(merge["nodes"], json!([{"node": "x", "what": "merged", "files": 1, "checks": 1}]));
+    assert!(
+        merge["failed"]["what"].as_str().is_some_and(|what| what == "y conflicts in base.txt"),
+        "{merge}"
+    );
     assert_eq!(everything(&project), before);
     // A check that fails only after the merge: the user's branch has moved on.
     let work = project.path("");
