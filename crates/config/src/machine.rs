@@ -26,7 +26,7 @@ pub trait Machine {
     }
 }
 
-/// What validation needs to know of a prompt in a file of its own.
+/// The properties of a prompt file that validation needs.
 #[derive(Clone, Debug, Default)]
 pub struct PromptFile {
     /// It contains no prompt.

@@ -6,7 +6,7 @@ const MAX_WORD_BYTES: usize = 64;
 /// An unknown word that is at most this many edits away from a known one is a typing mistake.
 const MAX_TYPO_EDITS: usize = 2;
 
-/// Returns the known word of which this one is most likely a misspelling. Short words allow fewer edits: `title` is not
+/// Returns the known word that this one most likely misspells. Short words allow fewer edits: `title` is not
 /// `idle`.
 pub fn typo_of<'k>(word: &str, known: impl IntoIterator<Item = &'k str>) -> Option<&'k str> {
     let near = nearest(word, known)?;

@@ -1,4 +1,4 @@
-//! What waits to be done: inputs for the core, its decisions, and jobs to start.
+//! The queues of the driver: inputs for the core, its decisions, and jobs to start.
 
 use crate::run::decision::Decision;
 use crate::run::input::Input;

@@ -1,4 +1,4 @@
-//! What the driver needs from the outside world. `dogwatch-host` implements it with processes, files and clocks;
+//! The interface between the driver and the outside world. `dogwatch-host` implements it with processes, files and clocks;
 //! `dogwatch-sim` implements it with a simulated machine.
 //!
 //! A shell acts and reports. It decides nothing: it neither reorders nor delays what the driver asks for.
@@ -62,7 +62,7 @@ pub trait Shell {
     /// Prints a warning that cannot go into the record.
     fn warn(&mut self, text: &str);
 
-    /// Returns once why some wake paths are not watched, if they are not.
+    /// Returns why some wake paths are not watched. Returns each reason once.
     fn unwatched_paths(&mut self) -> Option<String>;
 
     /// Watches the wake paths again after a change.

@@ -47,7 +47,7 @@ impl<const N: usize> Table<N> {
     }
 }
 
-/// What a loop has learned about the arrival of its work. Independent of the loop's settings.
+/// The pattern in which work arrives, as a loop has learned it. It does not depend on the loop's settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Arrivals {
     /// The UTC day, counted from 1970-01-01, to which the tables have decayed. Zero before the first gap.

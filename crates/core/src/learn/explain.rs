@@ -1,4 +1,4 @@
-//! What was learned, in words and as a chart.
+//! The learned pattern, in words and as a chart.
 
 use super::arrivals::{Arrivals, MIN_ARRIVALS};
 use super::decide::{Basis, IdleWait, Seasons};

@@ -15,7 +15,7 @@ const BEFORE_WAKE: u64 = 1_000;
 /// suspended.
 const LATE: Dur = Dur::from_secs(60);
 
-/// What a loop has learned, with the idle streak that is in progress.
+/// The learned pattern of a loop, with the idle streak that is in progress.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct History {
     /// When work arrived.

@@ -38,7 +38,7 @@ const PHASES: usize = 12;
 const PHASE: u64 = 300_000;
 const HOUR: u64 = 3_600_000;
 const DAY: u64 = 86_400_000;
-/// The oldest idle streak that is told apart from older ones.
+/// The oldest idle streak that is distinguished from older ones.
 const OLDEST: u64 = crate::time::dur::Dur::LONGEST.as_millis();
 
 /// Returns the age class of an idle streak. Class k ends at 30 s · (2^(k+1) − 1); the last class has no end.

@@ -45,7 +45,7 @@ impl fmt::Display for BadTrace {
     }
 }
 
-/// What a policy did with a trace.
+/// The figures of a policy on a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Replayed {
     /// Looks in vain per day.
@@ -62,7 +62,7 @@ pub struct Replayed {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Judged {
     #[serde(flatten)]
-    /// What learned waits did.
+    /// The figures of learned waits.
     pub learned: Replayed,
     /// The same for plain waits.
     pub exponential: Replayed,

@@ -112,7 +112,7 @@ fn contents(agent: Agent) -> String {
     TEMPLATE.replace("AGENT_REMARK", agent.remark()).replace("AGENT_COMMAND", agent.command())
 }
 
-/// Adds the comment that tells an editor where the schema is: the first line of the settings.
+/// Adds the comment that names the schema for editors, as the first line of the settings.
 fn with_modeline(text: &str, dir: &Path, file: File) -> String {
     let Some(line) = super::schema::modeline(dir, file) else { return text.to_owned() };
     match text.strip_prefix("---\n") {

@@ -1,4 +1,4 @@
-//! What an event is about: its node, its iteration, and the ending that it records.
+//! The subject of an event: its node, its iteration, and the ending that it records.
 
 use super::{
     CommandFinished, EndingKind, Event, IterationEnd, NodeAttempt, RecoveryPlanned, SessionEnded,
@@ -6,7 +6,7 @@ use super::{
 };
 use crate::record::ids::{Iteration, NodeName};
 
-/// What an event is about.
+/// The subject of an event.
 struct Subject<'a> {
     node: Option<&'a NodeName>,
     iteration: Option<Iteration>,
