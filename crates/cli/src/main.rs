@@ -6,6 +6,8 @@ mod completing;
 mod detached;
 mod drawing;
 mod error;
+#[cfg(feature = "fleet")]
+mod fleet_line;
 mod learned_limits;
 mod leash;
 mod loading;

@@ -7,7 +7,9 @@
 pub mod client;
 pub mod join;
 pub mod names;
+pub mod operator;
 pub mod record;
+pub mod server;
 pub mod setup;
 
 pub use client::{Client, FleetError};

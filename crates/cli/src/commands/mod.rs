@@ -8,6 +8,8 @@ mod doctor;
 mod events;
 mod exec;
 mod feed;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod forecast;
 mod gc;
 mod history;
@@ -37,6 +39,8 @@ mod undo;
 mod verdict;
 mod wake;
 
+#[cfg(feature = "fleet")]
+pub use fleet::FleetDir;
 pub use logs::Source;
 pub use report::page as report_page;
 pub use status::{headline, status as status_of, text as status_text};
@@ -72,6 +76,8 @@ pub enum Command {
     Verdict(verdict::Args),
     Serve(serve::Args),
     Top(top::Args),
+    #[cfg(feature = "fleet")]
+    Fleet(fleet::Args),
     #[command(hide = true)]
     Feed(feed::Args),
     Mcp(mcp::Args),
@@ -114,6 +120,8 @@ impl Command {
             Command::Verdict(args) => verdict::run(&args),
             Command::Serve(args) => serve::run(&args),
             Command::Top(args) => top::run(&args),
+            #[cfg(feature = "fleet")]
+            Command::Fleet(args) => fleet::run(&args),
             Command::Feed(args) => feed::run(&args),
             Command::Mcp(args) => mcp::run(&args),
             Command::Plugin(args) => plugin::run(&args),

@@ -6,7 +6,7 @@ use crate::top;
 ///
 /// The overview has one line per run. The page of a run shows its activity on a time axis, its events, and the
 /// evidence for each watchdog verdict. You can wake, pause and stop runs; press `?` for all keys. --host adds the runs of
-/// other machines that have dogwatch and that `ssh` reaches without a password.
+/// other machines that have dogwatch and that `ssh` reaches without a password, --fleet those of your fleet.
 #[derive(clap::Args)]
 pub struct Args {
     #[command(flatten)]

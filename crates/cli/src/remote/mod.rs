@@ -8,7 +8,11 @@ mod host;
 pub mod wire;
 
 use crate::error::CliError;
+#[cfg(feature = "fleet")]
+use crate::{commands::FleetDir, fleet_line};
 use dogwatch_core::time::moment::Wall;
+#[cfg(feature = "fleet")]
+use dogwatch_fleet::{operator::FleetView, server::OPERATOR_LINE};
 use dogwatch_host::clock;
 use dogwatch_host::store::mirror::Mirror;
 use dogwatch_host::store::registry::{Pointer, Registry};
@@ -33,6 +37,10 @@ pub struct HostArgs {
     /// Also show the runs of this host, read over SSH; repeatable
     #[arg(long = "host", value_name = "USER@MACHINE", value_parser = host_name)]
     hosts: Vec<String>,
+    /// Also show the workers, the queue and the runs of your fleet
+    #[cfg(feature = "fleet")]
+    #[arg(long)]
+    fleet: bool,
 }
 
 /// Parses the name of a host. `ssh` would take a name that starts with a dash for an option.
@@ -60,6 +68,12 @@ impl HostArgs {
             hosts.sort();
             hosts.dedup();
             sources.push(Arc::new(Remotes::start(&hosts, on_change).map_err(cannot)?));
+        }
+        #[cfg(feature = "fleet")]
+        if self.fleet {
+            let line = fleet_line::operator(&FleetDir::of_user().file(OPERATOR_LINE))?;
+            let view = FleetView::start(line, Arc::clone(on_change)).map_err(cannot)?;
+            sources.push(Arc::new(view));
         }
         Ok(if sources.is_empty() { None } else { Some(Arc::new(Sources(sources))) })
     }

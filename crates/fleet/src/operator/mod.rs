@@ -1,0 +1,160 @@
+//! The operator's connection, for programs without an async runtime.
+
+pub mod journal;
+pub mod state;
+pub mod view;
+
+pub use state::{Account, Fleet};
+pub use view::FleetView;
+
+use crate::client::{Client, FleetError, Log};
+use crate::join::JoinLine;
+use crate::names::{self, JobId, Name};
+use crate::record::{Control, ControlAnswer, JobRecord, Limit, Presence, Want};
+use crate::setup::{self, Setup};
+use serde::de::DeserializeOwned;
+use std::sync::Arc;
+use tokio::runtime::{Builder, Runtime};
+
+/// A connection of the operator. Its methods block for a limited time.
+pub struct Operator {
+    client: Client,
+    runtime: Runtime,
+}
+
+impl Operator {
+    /// Connects to the fleet.
+    pub fn connect(line: &JoinLine) -> Result<Operator, FleetError> {
+        let runtime = runtime()?;
+        let client = runtime.block_on(Client::connect(line, false, silent()))?;
+        Ok(Operator { client, runtime })
+    }
+
+    /// Runs requests on the connection and waits for them.
+    pub fn run<T>(&self, requests: impl AsyncFnOnce(&Client) -> T) -> T {
+        self.runtime.block_on(requests(&self.client))
+    }
+
+    /// Returns the version of the server.
+    pub fn server_version(&self) -> Option<String> {
+        self.client.server_version()
+    }
+
+    /// Creates the streams and buckets, and the queues of these accounts.
+    pub fn set_up(&self, accounts: &[Name], setup: Setup) -> Result<(), FleetError> {
+        self.runtime.block_on(async {
+            setup::create(&self.client, setup).await?;
+            for account in accounts {
+                setup::account(&self.client, account, names::DEFAULT_CAP, setup).await?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Creates the queues of these accounts, if they are missing.
+    pub fn create_accounts(&self, accounts: &[Name]) -> Result<(), FleetError> {
+        self.runtime.block_on(async {
+            for account in accounts {
+                let info = self
+                    .client
+                    .api(&format!("CONSUMER.INFO.{}.{account}", names::JOBS), &serde_json::json!({}))
+                    .await;
+                if info.is_err() {
+                    setup::account(&self.client, account, names::DEFAULT_CAP, Setup::default()).await?;
+                }
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads the state of the whole fleet.
+    pub fn fleet(&self) -> Result<Fleet, FleetError> {
+        self.runtime.block_on(read_fleet(&self.client))
+    }
+
+    /// Asks a worker to finish its jobs and take no more.
+    pub fn drain(&self, worker: &Name, wanted: bool) -> Result<(), FleetError> {
+        self.runtime.block_on(async {
+            let key = names::worker_key(worker);
+            match wanted {
+                true => self.client.put(names::KV_WANT, &key, &Want::Stop, None).await.map(drop),
+                false => self.client.remove(names::KV_WANT, &key).await,
+            }
+        })
+    }
+}
+
+/// Returns an async runtime for this thread.
+pub(crate) fn runtime() -> Result<Runtime, FleetError> {
+    let made = Builder::new_current_thread().enable_all().build();
+    made.map_err(|error| FleetError::BadAnswer(format!("cannot start: {error}")))
+}
+
+/// Returns a log that drops its lines: the answers of requests say what is wrong.
+pub(crate) fn silent() -> Log {
+    Arc::new(|_| {})
+}
+
+/// Reads presence, records, limits and queues.
+pub(crate) async fn read_fleet(client: &Client) -> Result<Fleet, FleetError> {
+    let mut fleet = Fleet::default();
+    for stored in client.keys(names::KV_HERE, ">").await? {
+        fleet.machines.extend(parse::<Presence>(&stored.payload));
+    }
+    for stored in client.keys(names::KV_JOBS, ">").await? {
+        // A key of a later version is not shown.
+        let job = stored.subject.parse::<JobId>().ok().zip(parse::<JobRecord>(&stored.payload));
+        fleet.jobs.extend(job);
+    }
+    for stored in client.keys(names::KV_LIMITS, ">").await? {
+        let limit = stored.subject.parse::<Name>().ok().zip(parse::<Limit>(&stored.payload));
+        fleet.limits.extend(limit);
+    }
+    let list =
+        client.api(&format!("CONSUMER.LIST.{}", names::JOBS), &serde_json::json!({"offset": 0})).await?;
+    for queue in list["consumers"].as_array().into_iter().flatten() {
+        let number = |field: &str| queue[field].as_u64().unwrap_or(0);
+        let Some(name) = queue["name"].as_str().and_then(|name| name.parse::<Name>().ok()) else { continue };
+        fleet.queues.push(Account {
+            name,
+            queued: number("num_pending"),
+            held: number("num_ack_pending"),
+            cap: queue["config"]["max_ack_pending"].as_u64().unwrap_or(0),
+            parked: queue["paused"].as_bool().unwrap_or(false),
+        });
+    }
+    fleet.sort();
+    Ok(fleet)
+}
+
+fn parse<T: DeserializeOwned>(payload: &[u8]) -> Option<T> {
+    serde_json::from_slice(payload).ok()
+}
+
+/// Sends a request to the owner of a job. `stop` and `pause` also go to its record of wishes, which the next owner reads.
+pub(crate) async fn control(
+    client: &Client,
+    job: &JobId,
+    control: &Control,
+) -> Result<ControlAnswer, FleetError> {
+    let want = match control {
+        Control::Stop => Some(Want::Stop),
+        Control::Pause => Some(Want::Pause),
+        Control::Resume => Some(Want::Run),
+        Control::Wake | Control::Tell { .. } => None,
+    };
+    if let Some(want) = want {
+        client.put(names::KV_WANT, &job.to_string(), &want, None).await?;
+    }
+    let body = serde_json::to_vec(control).map_err(|error| FleetError::BadAnswer(error.to_string()))?;
+    match client.request(&job.control_subject(), body).await {
+        Ok(answer) => {
+            serde_json::from_slice(&answer).map_err(|error| FleetError::BadAnswer(error.to_string()))
+        }
+        Err(FleetError::NoResponders) if want.is_some() => Ok(ControlAnswer {
+            ok: true,
+            detail: Some("no worker runs it now; the next one reads this".into()),
+        }),
+        Err(error) => Err(error),
+    }
+}
