@@ -174,7 +174,7 @@ def goes_on(stage):
         {"watchdog": f"{{idle: {stage.silence}s, grace: 3s}}", "recovery": "{resume: true}",
          "done_when": "[\"grep -q made made.txt\"]"},
     )
-    played.expect_ended("clean_with_flake", 0)
+    played.expect_ended("clean", 0)
     first, second = played.of("session_ended")
     expect(first.get("session") and first["ended_by"] == "watchdog", "the watchdog stopped the first session", first)
     resumed = played.of("session_started")[1]
