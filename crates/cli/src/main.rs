@@ -83,19 +83,11 @@ fn main() -> ExitCode {
         Some(role) if role == dogwatch_host::process::keeper::ARGUMENT => {
             return dogwatch_host::process::keeper::main();
         }
-        Some(role) if role == dogwatch_host::git::snapshot::ARGUMENT => {
-            ignore_file_size_signal();
-            return dogwatch_host::git::snapshot::main(std::env::args_os().skip(2));
-        }
-        Some(role) if role == dogwatch_host::git::worktree::ARGUMENT => {
-            ignore_file_size_signal();
-            return dogwatch_host::git::worktree::main(std::env::args_os().skip(2));
-        }
         Some(role) if role == dogwatch_host::net::notify::ARGUMENT => {
             return dogwatch_host::net::notify::main();
         }
         Some(role) if role == dogwatch_host::sandbox::ARGUMENT => {
-            return dogwatch_host::sandbox::main(std::env::args_os().skip(2));
+            return dogwatch_host::sandbox::probe();
         }
         Some(role) if role == "actor" => return dogwatch_actor::main(std::env::args_os().skip(2)),
         Some(_) | None => {}

@@ -593,3 +593,67 @@ fn a_file_that_only_its_owner_may_read_stays_out_of_the_repository() {
     assert!(repo.paths().contains(&"open.txt".to_owned()) && !repo.paths().contains(&"prod.env".to_owned()));
     assert!(named(&taken).iter().any(|(path, why)| *path == "prod.env" && why.contains("only its owner")));
 }
+
+/// Returns a snapshot commit without its times.
+fn commit_text(repo: &Repo, commit: &str) -> String {
+    let text = repo.text(&["cat-file", "commit", commit]);
+    let timeless = |line: &str| match line.starts_with("author ") || line.starts_with("committer ") {
+        true => line.split('>').next().unwrap_or_default().to_owned(),
+        false => line.to_owned(),
+    };
+    text.lines().filter(|line| !line.starts_with("parent ")).map(timeless).collect::<Vec<_>>().join("\n")
+}
+
+#[test]
+fn a_snapshot_without_fast_import_is_the_same_commit() {
+    for format in ["sha1", "sha256"] {
+        let repo = Repo { dir: TempDir::new().expect("a directory") };
+        fs::create_dir(repo.top()).expect("a directory");
+        repo.git(&["init", "-q", "-b", "main", &format!("--object-format={format}")]);
+        for name in
+            ["kept", "changed", "gone", "dir/kept", "dir/sub/changed", "dir.a", "dir-a", "swapped/a", "plain"]
+        {
+            repo.write(name, name);
+        }
+        repo.git(&["add", "-A"]);
+        repo.commit("first");
+        repo.write("changed", "new");
+        repo.write("dir/sub/changed", vec![b'x'; 100_000]);
+        repo.write("dir/sub/deep/er/new", "");
+        repo.write("odd \n\"\\ name", b"\0\xff");
+        fs::remove_file(repo.path("gone")).expect("removed");
+        fs::remove_dir_all(repo.path("swapped")).expect("removed");
+        repo.write("swapped", "now a file");
+        fs::remove_file(repo.path("plain")).expect("removed");
+        repo.write("plain/now", "a directory");
+        symlink("kept", repo.path("link")).expect("a link");
+        fs::set_permissions(repo.path("changed"), fs::Permissions::from_mode(0o750)).expect("set");
+        let direct = repo.take();
+        // The ref and every object that it needs are there, and git finds no fault in them.
+        assert_eq!(repo.text(&["rev-parse", REF]).trim(), direct.commit);
+        repo.git(&["fsck", "--strict", "--full"]);
+        let text = commit_text(&repo, &direct.commit);
+        let index = commit_text(&repo, &format!("{}^2", direct.commit));
+        // A shared repository needs other permissions, so there git writes the objects.
+        repo.git(&["config", "core.sharedRepository", "umask"]);
+        let imported = repo.take();
+        assert_eq!(direct.tree, imported.tree, "{format}");
+        assert_eq!(text, commit_text(&repo, &imported.commit), "{format}");
+        assert_eq!(index, commit_text(&repo, &format!("{}^2", imported.commit)), "{format}");
+        let counts =
+            |taken: &Taken| (taken.files, taken.changed, taken.untracked, taken.deleted, taken.bytes);
+        assert_eq!(counts(&direct), counts(&imported), "{format}");
+    }
+}
+
+#[test]
+fn a_locked_ref_is_a_failure_and_leaves_the_lock_alone() {
+    let repo = Repo::new();
+    repo.write("changed", "new");
+    let lock = repo.path(".git").join(format!("{REF}.lock"));
+    fs::create_dir_all(lock.parent().expect("a parent")).expect("a directory");
+    fs::write(&lock, "").expect("written");
+    let outcome = repo.outcome();
+    assert!(matches!(&outcome, Outcome::Failed { why } if why.contains("lock")), "{outcome:?}");
+    assert!(lock.exists());
+}

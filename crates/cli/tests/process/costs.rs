@@ -15,7 +15,7 @@ const PROGRAMS_PER_ITERATION: usize = 2;
 /// The most syncs of one iteration, all of them of the journal.
 const SYNCS_PER_ITERATION: usize = 2;
 /// The git programs of a snapshot, without those that git itself starts.
-const GITS_PER_SNAPSHOT: usize = 7;
+const GITS_PER_SNAPSHOT: usize = 4;
 /// The most system calls of all threads for 64 KiB of output, the size of a pipe and some 800 lines. A reader that is faster
 /// than its agent reads smaller pieces: 135 at most when it was set, 20 on a busy machine.
 const CALLS_PER_PIPE: usize = 250;
@@ -78,7 +78,7 @@ fn a_longer_wait_costs_no_more_system_calls() {
 }
 
 #[test]
-fn a_snapshot_starts_seven_git_programs() {
+fn a_snapshot_starts_four_git_programs() {
     let project = Project::new();
     let found = Command::new("sh").args(["-c", "command -v git"]).output().expect("sh is there");
     let real = String::from_utf8(found.stdout).expect("a path").trim().to_owned();

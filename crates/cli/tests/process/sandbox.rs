@@ -8,7 +8,7 @@ use std::process::Command;
 /// Returns whether this kernel enforces everything. The tests of the sandbox are skipped elsewhere.
 pub fn is_supported() -> bool {
     let support = dogwatch_host::sandbox::Support { landlock: 6, mounts: true };
-    let out = Command::new(env!("CARGO_BIN_EXE_dogwatch")).args(["sandboxed", "--probe"]).output();
+    let out = Command::new(env!("CARGO_BIN_EXE_dogwatch")).arg("sandboxed").output();
     let text = String::from_utf8_lossy(&out.expect("dogwatch starts").stdout).into_owned();
     let is = text.trim() == format!("{} mounts", support.landlock);
     if !is {
@@ -38,7 +38,7 @@ fn attempting(sandbox: &str, attempts: &[(&str, &str)]) -> Project {
     project
 }
 
-const WRITES: [(&str, &str); 15] = [
+const WRITES: [(&str, &str); 18] = [
     ("tree", "echo x >new && mkdir -p sub/dir && echo x >sub/dir/file && rm new"),
     ("git", "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x"),
     ("temporary", "f=$(mktemp) && echo x >$f"),
@@ -54,6 +54,9 @@ const WRITES: [(&str, &str); 15] = [
     ("CONFIG", "git config core.pager evil"),
     ("LOOP", "echo x >>loop/RALPH.md"),
     ("SETTINGS", "echo x >>dogwatch.toml"),
+    ("NEW_GIT", "mv .git g && cp -r g .git && echo x >>.git/config"),
+    ("NEW_LOOP", "mv loop l && mkdir loop && echo x >loop/RALPH.md"),
+    ("NEW_HOOKS", "rmdir .git/hooks; mv .git/hooks h; mkdir .git/hooks && echo x >.git/hooks/pre-commit"),
 ];
 
 #[test]

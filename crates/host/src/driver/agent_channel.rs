@@ -12,8 +12,10 @@ use std::path::PathBuf;
 /// The MCP setup of a session. Its files are removed when it is dropped.
 pub(super) struct McpSession {
     pub token: String,
-    files: Vec<PathBuf>,
-    homes: Vec<PathBuf>,
+    /// Files that the agent reads.
+    pub files: Vec<PathBuf>,
+    /// Home directories that the agent's CLI reads and writes.
+    pub homes: Vec<PathBuf>,
 }
 
 impl McpSession {

@@ -155,7 +155,7 @@ impl HostShell<'_> {
         if resumed.is_some() {
             sink.going_on(charged);
         }
-        let argv = self.sandboxed(run, job, resumed.unwrap_or(launch.argv), &mut env)?;
+        let argv = self.sandboxed(run, job, resumed.unwrap_or(launch.argv), mcp.as_ref(), &mut env)?;
         Ok(Command {
             argv,
             env,

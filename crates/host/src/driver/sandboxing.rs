@@ -1,6 +1,7 @@
 //! Puts a session into its sandbox.
 
 use super::HostShell;
+use super::agent_channel::McpSession;
 use super::commands::plan_of;
 use crate::process::keeper::EnvChange;
 use crate::sandbox::{Facts, Policy, wrap};
@@ -16,6 +17,7 @@ impl HostShell<'_> {
         run: &Run,
         job: Job,
         argv: Vec<String>,
+        mcp: Option<&McpSession>,
         env: &mut Vec<EnvChange>,
     ) -> Result<Vec<String>, String> {
         let (work_dir, iteration_dir) = (self.work_dir(run, job.node), self.iteration_dir(run, job));
@@ -29,6 +31,8 @@ impl HostShell<'_> {
             run_dir: &self.paths.run_dir,
             iteration_dir: &iteration_dir,
             loop_file: &self.paths.loop_file,
+            setup: mcp.map_or(&[], |session| &session.files),
+            homes: mcp.map_or(&[], |session| &session.homes),
             home: home_dir.as_deref(),
             env: &|name| std::env::var(name).ok(),
         };

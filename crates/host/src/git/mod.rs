@@ -2,7 +2,7 @@
 
 /// Merges of branches.
 pub mod merge;
-mod role;
+pub(crate) mod role;
 /// Snapshots of a work tree.
 pub mod snapshot;
 /// Git worktrees for nodes.

@@ -1,16 +1,18 @@
-//! Roles of the binary that run as jobs: the request is one argument, the result is one line of JSON.
+//! Parts of dogwatch that run as jobs: the request is one argument, the result is one line of JSON.
 
 use crate::git::snapshot::names;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::ffi::OsString;
 use std::io::Write;
-use std::process::ExitCode;
 
-/// Returns the command that starts this binary in a role.
+/// The program of a job that is a part of dogwatch. The keeper runs it in a fork of itself.
+pub const PROGRAM: &str = "/proc/self/exe";
+
+/// Returns the command line of such a job.
 pub fn command(role: &str, request: &impl Serialize) -> Vec<String> {
     let request = serde_json::to_string(request).expect("strings and numbers always serialize");
-    vec!["/proc/self/exe".to_owned(), role.to_owned(), request]
+    vec![PROGRAM.to_owned(), role.to_owned(), request]
 }
 
 /// Parses the arguments of [`command`], without the first two.
@@ -23,12 +25,12 @@ pub fn parse<T: DeserializeOwned>(mut args: impl Iterator<Item = OsString>) -> O
 }
 
 /// Prints the result and returns the exit code.
-pub fn answer(outcome: &impl Serialize, good: bool) -> ExitCode {
+pub fn answer(outcome: &impl Serialize, good: bool) -> u8 {
     let mut line = serde_json::to_vec(outcome).expect("strings and numbers always serialize");
     line.push(b'\n');
     match std::io::stdout().write_all(&line) {
-        Ok(()) if good => ExitCode::SUCCESS,
-        Ok(()) | Err(_) => ExitCode::FAILURE,
+        Ok(()) if good => 0,
+        Ok(()) | Err(_) => 1,
     }
 }
 

@@ -1,4 +1,4 @@
-//! The role that applies a policy to itself and becomes the agent.
+//! Applies a policy to this process, which then becomes the agent.
 
 use super::mounts;
 use super::policy::Policy;
@@ -13,12 +13,9 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// The argument that selects this role.
+/// The name of this part of dogwatch, for the keeper. As the first argument of the binary it reports what this machine
+/// supports.
 pub const ARGUMENT: &str = "sandboxed";
-/// The argument after it that only reports what this machine supports.
-pub const PROBE: &str = "--probe";
-/// The variable that holds the policy. The agent does not see it.
-pub const POLICY_VAR: &str = "DOGWATCH_SANDBOX";
 
 /// The exit codes of a shell for a program that cannot be executed, and for one that does not exist.
 const CANNOT_EXECUTE: u8 = 126;
@@ -62,34 +59,31 @@ impl Support {
 /// Asks a process of its own what this machine supports, because the answer changes the process.
 pub fn support() -> io::Result<Support> {
     let mut command = Command::new(std::env::current_exe()?);
-    let output = command.args([ARGUMENT, PROBE]).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
+    let output = command.arg(ARGUMENT).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     let mut words = text.split_whitespace();
     let landlock = words.next().and_then(|word| word.parse().ok()).unwrap_or(0);
     Ok(Support { landlock, mounts: words.next() == Some("mounts") })
 }
 
-/// Runs this role. Returns only if the agent cannot be started.
-pub fn main(mut args: impl Iterator<Item = OsString>) -> ExitCode {
-    let Some(program) = args.next() else { return fail(CANNOT_EXECUTE, "no program given") };
-    if program == PROBE {
-        return probe();
-    }
-    let policy = std::env::var(POLICY_VAR).ok().and_then(|text| serde_json::from_str::<Policy>(&text).ok());
-    let Some(policy) = policy else {
+/// Enters the sandbox and becomes the agent. The arguments are the policy and the command line of the agent. Returns an
+/// exit code if the agent cannot be started.
+pub fn become_agent(mut args: impl Iterator<Item = OsString>) -> u8 {
+    let policy = args.next().and_then(|text| serde_json::from_str::<Policy>(text.to_str()?).ok());
+    let (Some(policy), Some(program)) = (policy, args.next()) else {
         return fail(CANNOT_EXECUTE, "the sandbox policy is missing or invalid");
     };
     if let Err(why) = enter(&policy) {
         return fail(CANNOT_EXECUTE, &why);
     }
-    let error = Command::new(&program).args(args).env_remove(POLICY_VAR).exec();
+    let error = Command::new(&program).args(args).exec();
     let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
     fail(code, &format!("cannot start {}: {error}", Path::new(&program).display()))
 }
 
-fn fail(code: u8, why: &str) -> ExitCode {
+fn fail(code: u8, why: &str) -> u8 {
     let _ = writeln!(io::stderr(), "dogwatch: sandbox: {why}");
-    ExitCode::from(code)
+    code
 }
 
 /// Applies the policy to this process. Without `required` it enforces what the kernel can.
@@ -136,7 +130,8 @@ fn restrict(policy: &Policy) -> Result<RulesetStatus, landlock::RulesetError> {
     Ok(created.restrict_self()?.ruleset)
 }
 
-fn probe() -> ExitCode {
+/// Prints what this machine supports, for [`support`].
+pub fn probe() -> ExitCode {
     let landlock = (1_u32..=6).rev().find(|version| is_supported(*version)).unwrap_or(0);
     let dir = std::env::temp_dir();
     let mounts = if mounts::protect(&[dir], &[]).is_ok() { "mounts" } else { "none" };

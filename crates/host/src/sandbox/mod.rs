@@ -1,7 +1,7 @@
 //! The sandbox of a session: what its processes may read, write, connect to and signal.
 //!
-//! The keeper starts this binary in the role [`ARGUMENT`]. It reads its [`Policy`] from the environment, applies it to
-//! itself and then becomes the agent, so everything that the agent starts is inside.
+//! The keeper forks. The child applies a [`Policy`] to itself and then becomes the agent, so everything that the agent
+//! starts is inside.
 //!
 //! Two means work together. Landlock allows writing below some paths and nowhere else, needs no privilege, and scopes
 //! signals and abstract sockets. It cannot forbid a part of what it allows. So the record and git's hooks, which are
@@ -11,5 +11,5 @@ mod enter;
 mod mounts;
 mod policy;
 
-pub use enter::{ARGUMENT, PROBE, Support, main, support};
+pub use enter::{ARGUMENT, Support, become_agent, probe, support};
 pub use policy::{Facts, Policy, inner, wrap};

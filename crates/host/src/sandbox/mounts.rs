@@ -3,6 +3,7 @@
 use crate::sys;
 use rustix::fs::{StatVfsMountFlags, statvfs};
 use rustix::mount::{MountFlags, MountPropagationFlags, mount_bind, mount_change, mount_remount};
+use std::collections::BTreeSet;
 use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -20,13 +21,25 @@ pub fn protect(protect: &[PathBuf], write: &[PathBuf]) -> io::Result<()> {
     }
     // Nothing that is mounted here may reach the rest of the machine.
     mount_change("/", MountPropagationFlags::PRIVATE | MountPropagationFlags::REC)?;
-    for path in protect.iter().filter(|path| path.exists()) {
+    let protect: Vec<&PathBuf> = protect.iter().filter(|path| path.exists()).collect();
+    // The kernel does not move the root of a mount. Otherwise a session could move the directory around a protected path
+    // away, and put another one in its place.
+    for dir in around(&protect, write) {
+        bind(dir, MountFlags::empty())?;
+    }
+    for path in &protect {
         bind(path, MountFlags::RDONLY)?;
     }
     for path in write.iter().filter(|path| protect.iter().any(|p| path.starts_with(p)) && path.exists()) {
         bind(path, MountFlags::empty())?;
     }
     Ok(())
+}
+
+/// Returns the directories between a writable path and a protected one below it, outermost first.
+fn around<'a>(protect: &[&'a PathBuf], write: &[PathBuf]) -> BTreeSet<&'a Path> {
+    let movable = |dir: &&Path| write.iter().any(|top| dir.starts_with(top) && *dir != top.as_path());
+    protect.iter().flat_map(|path| path.ancestors().skip(1).filter(movable)).collect()
 }
 
 fn bind(path: &Path, readonly: MountFlags) -> io::Result<()> {
@@ -48,4 +61,17 @@ fn bind(path: &Path, readonly: MountFlags) -> io::Result<()> {
 
 fn put(file: &str, text: &str) -> io::Result<()> {
     OpenOptions::new().write(true).open(file)?.write_all(text.as_bytes())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_between_the_work_tree_and_a_protected_path_is_held() {
+        let protect = ["/w/.git/hooks", "/w/.git/config", "/w/a/b/RALPH.md", "/w/dogwatch.toml", "/x/y"]
+            .map(PathBuf::from);
+        let held = around(&protect.iter().collect::<Vec<_>>(), &[PathBuf::from("/w")]);
+        assert_eq!(held.into_iter().collect::<Vec<_>>(), ["/w/.git", "/w/a", "/w/a/b"].map(Path::new));
+    }
 }

@@ -1,7 +1,8 @@
 //! Decides which paths a session may touch.
 
-use super::enter::{ARGUMENT, POLICY_VAR};
+use super::enter::ARGUMENT;
 use crate::driver::mcp_setup::ARTIFACTS;
+use crate::git::role;
 use crate::process::keeper::EnvChange;
 use crate::store::safe_file;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
@@ -59,6 +60,10 @@ pub struct Facts<'a> {
     pub iteration_dir: &'a Path,
     /// The loop or graph file.
     pub loop_file: &'a Path,
+    /// Files that set up the agent channel of the session.
+    pub setup: &'a [PathBuf],
+    /// Home directories that were made for the session's CLI.
+    pub homes: &'a [PathBuf],
     /// The home directory of the user.
     pub home: Option<&'a Path>,
     /// `PATH`, and the variables that name a proxy or a CLI's own directory.
@@ -80,11 +85,15 @@ impl Policy {
         let mut make = vec![tmp.clone(), artifacts.clone()];
         make.extend(own.iter().filter(|path| path.extension().is_none()).cloned());
         write.extend(own);
+        write.extend(facts.homes.iter().cloned());
         write.extend(settings.write.iter().map(|path| resolve(path, facts)));
         let git = git.unwrap_or_else(|| facts.work_tree.join(".git"));
+        let hooks = git.join("hooks");
+        // A directory that does not exist cannot be protected.
+        make.extend(Some(hooks.clone()).filter(|hooks| git.is_dir() && !hooks.exists()));
         let mut protect = vec![
             facts.state_dir.to_owned(),
-            git.join("hooks"),
+            hooks,
             git.join("config"),
             facts.work_dir.join("dogwatch.toml"),
             facts.work_tree.join("dogwatch.toml"),
@@ -171,6 +180,7 @@ fn readable(facts: &Facts<'_>) -> Vec<PathBuf> {
     }
     read.extend(facts.home.iter().flat_map(|home| HOME_FILES.map(|file| home.join(file))));
     read.extend([facts.run_dir.to_owned(), facts.loop_file.to_owned()]);
+    read.extend(facts.setup.iter().cloned());
     read.extend(std::env::current_exe());
     read
 }
@@ -194,27 +204,51 @@ fn proxies(facts: &Facts<'_>) -> Vec<u16> {
 
 /// Returns the command line inside the sandbox, which is what people want to see.
 pub fn inner(argv: &[String]) -> &[String] {
-    if argv.get(1).is_some_and(|word| word == ARGUMENT) { argv.get(2..).unwrap_or_default() } else { argv }
+    if argv.get(1).is_some_and(|word| word == ARGUMENT) { argv.get(3..).unwrap_or_default() } else { argv }
 }
 
 /// Returns the command line and the environment that start a command in the sandbox.
 pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
-    let exe = std::env::current_exe()?.to_string_lossy().into_owned();
     for dir in &policy.make {
         crate::store::home::make_private(dir)?;
     }
-    let mut env = vec![(POLICY_VAR.into(), Some(serde_json::to_vec(policy)?))];
+    let mut env = Vec::new();
     if let Some(tmp) = policy.tmp() {
         env.push((b"TMPDIR".to_vec(), Some(tmp.as_os_str().as_encoded_bytes().to_vec())));
     }
-    let words = [exe, ARGUMENT.to_owned()].into_iter().chain(argv).collect();
-    Ok((words, env))
+    let head = [role::PROGRAM.to_owned(), ARGUMENT.to_owned(), serde_json::to_string(policy)?];
+    Ok((head.into_iter().chain(argv).collect(), env))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
+
+    #[test]
+    fn the_files_of_the_agent_channel_are_readable_wherever_they_are() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let at = |name: &str| dir.path().join(name);
+        let (setup, homes) = (vec![at("state/mcp/a.json")], vec![at("state/mcp/a.home")]);
+        let facts = Facts {
+            reader: ReaderName::Gemini,
+            program: "gemini",
+            work_dir: dir.path(),
+            work_tree: dir.path(),
+            state_dir: &at(".dogwatch"),
+            run_dir: &at(".dogwatch/runs/a"),
+            iteration_dir: &at(".dogwatch/runs/a/b/1"),
+            loop_file: &at("RALPH.md"),
+            setup: &setup,
+            homes: &homes,
+            home: None,
+            env: &|_| None,
+        };
+        let settings = SandboxPolicy { mode: SandboxMode::Strict, ..SandboxPolicy::default() };
+        let policy = Policy::of(&settings, &facts).expect("it has limits");
+        assert!(policy.read.contains(&setup[0]) && !policy.write.contains(&setup[0]), "{policy:?}");
+        assert!(policy.write.contains(&homes[0]), "{policy:?}");
+    }
 
     #[test]
     fn a_program_is_readable_with_its_package_but_the_home_directory_is_not() {

@@ -7,6 +7,7 @@
 //! about sessions.
 #![allow(unsafe_code)]
 
+mod fork_job;
 mod namespace;
 mod process;
 mod signal;
@@ -14,6 +15,7 @@ mod spawn;
 mod stopped;
 mod timer;
 
+pub use fork_job::{Surroundings, fork_job};
 pub use namespace::own_mounts;
 pub use process::{
     Forked, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,

@@ -118,6 +118,16 @@ pub fn default_action(signal: Signal) -> io::Result<()> {
     set_action(signal, libc::SIG_DFL)
 }
 
+/// Restores the default action of every signal and unblocks all of them, as a program expects at its start.
+pub(super) fn forget_all() -> io::Result<()> {
+    for number in 1..=libc::SIGRTMAX() {
+        // The actions of KILL, of STOP and of the signals of the C library cannot be changed and are the default.
+        // SAFETY: SIG_DFL installs no handler, and an invalid number is only an error.
+        unsafe { libc::signal(number, libc::SIG_DFL) };
+    }
+    change_mask(libc::SIG_SETMASK, &empty_set())
+}
+
 /// Ignores a signal in this process and, unless they change it, in the processes it starts.
 pub fn ignore(signal: Signal) -> io::Result<()> {
     set_action(signal, libc::SIG_IGN)

@@ -1,7 +1,7 @@
 //! Snapshots: a snapshot is the work tree, including untracked files, as a commit under `refs/dogwatch/`. Taking
 //! one changes nothing that belongs to the user: no index, branch, reflog or file.
 //!
-//! The driver starts [`Request::command`] as a job. It is this same binary in another role, [`main`], which runs a
+//! The driver starts [`Request::command`] as a job. The keeper runs it in a fork of itself, [`main`], which runs a
 //! few git commands, prints one line of JSON ([`Outcome`]) and exits. The time limit of the job covers everything.
 //! A snapshot that is killed halfway leaves no ref, only objects that git's own garbage collection removes.
 //!
@@ -22,17 +22,19 @@
 pub(crate) mod changes;
 mod diff;
 mod left_out;
+mod loose;
 mod modes;
 pub(crate) mod names;
+mod objects;
 mod prune;
 mod put;
 mod restore;
 mod stream;
 mod take;
+mod tree;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
-use std::process::ExitCode;
 use std::time::Duration;
 
 use crate::git::role;
@@ -45,7 +47,7 @@ pub use restore::{Prepared, Restored, Undo, prepare};
 pub(crate) use take::{is_left_out, umask_is_private};
 pub use take::{take, take_until};
 
-/// The first argument that makes the binary take a snapshot.
+/// The name of this part of dogwatch, for the keeper.
 pub const ARGUMENT: &str = "__snapshot";
 
 /// How long a snapshot may take before its job is killed.
@@ -188,9 +190,9 @@ impl Outcome {
     }
 }
 
-/// The snapshot role: takes the snapshot described by the arguments and prints the outcome.
-pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Otherwise the process would be called `exe`, after the link that it was started by.
+/// Takes the snapshot described by the arguments and prints the outcome. Returns the exit code.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    // Otherwise the process would be called like the keeper.
     let _ = rustix::thread::set_name(c"dogwatch-snap");
     let outcome = match Request::parse(args) {
         Some(request) => take(&request),

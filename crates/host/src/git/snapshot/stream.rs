@@ -2,6 +2,32 @@
 
 use std::io::{self, Write};
 
+/// Collects a snapshot: contents, then two commits on one ref.
+pub(super) trait Commits {
+    /// Stores a file's content and returns its number for [`Commits::put`].
+    fn content(&mut self, content: &[u8]) -> io::Result<u64>;
+
+    /// Begins the snapshot commit with the tree of the index; `put` and `remove` change it from there.
+    fn begin(
+        &mut self,
+        ref_name: &str,
+        head: Option<&str>,
+        index_tree: &str,
+        message: &str,
+    ) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&mut self, path: &[u8]) -> io::Result<()>;
+
+    /// Adds a file. `mode` is in git's notation: `100644`, `100755` or `120000`.
+    fn put(&mut self, mode: &str, path: &[u8], content: u64) -> io::Result<()>;
+}
+
+/// The author and committer of snapshots.
+pub(super) const IDENTITY: &str = "dogwatch <dogwatch@localhost>";
+/// The message of the commit of the index.
+pub(super) const INDEX_MESSAGE: &str = "index of the snapshot";
+
 /// Writes the stream. Git changes no ref before the last command, so a truncated stream leaves no snapshot.
 pub(super) struct Stream<W> {
     out: W,
@@ -30,54 +56,10 @@ impl<W: Write> Stream<W> {
         Ok(Stream { out, when, mark: 2 })
     }
 
-    /// Writes a file's content and returns its mark for [`Stream::put`].
-    pub(super) fn content(&mut self, content: &[u8]) -> io::Result<u64> {
-        self.mark += 1;
-        write!(self.out, "blob\nmark :{}\ndata {}\n", self.mark, content.len())?;
-        self.out.write_all(content)?;
-        self.out.write_all(b"\n")?;
-        Ok(self.mark)
-    }
-
-    /// Begins the snapshot commit with the tree of the index; `put` and `remove` change it from there. `words`
-    /// follow the first line of its message.
-    pub(super) fn begin(
-        &mut self,
-        ref_name: &str,
-        head: Option<&str>,
-        index_tree: &str,
-        words: &str,
-    ) -> io::Result<()> {
-        self.commit(ref_name, &format!("mark {INDEX_MARK}\n"), "index of the snapshot")?;
-        if let Some(head) = head {
-            writeln!(self.out, "from {head}^0")?;
-        }
-        writeln!(self.out, "M 040000 {index_tree} \"\"\n")?;
-        let title = ref_name.strip_prefix(super::REFS).unwrap_or(ref_name);
-        let message = format!("dogwatch snapshot {title}{words}");
-        self.commit(ref_name, &format!("mark {SNAPSHOT_MARK}\n"), &message)?;
-        // Without a HEAD the previous commit becomes the parent automatically.
-        if let Some(head) = head {
-            writeln!(self.out, "from {head}^0\nmerge {INDEX_MARK}")?;
-        }
-        writeln!(self.out, "M 040000 {index_tree} \"\"")
-    }
-
     fn commit(&mut self, ref_name: &str, mark: &str, message: &str) -> io::Result<()> {
         let when = self.when;
-        write!(self.out, "commit {ref_name}\n{mark}committer dogwatch <dogwatch@localhost> {when} +0000\n")?;
+        write!(self.out, "commit {ref_name}\n{mark}committer {IDENTITY} {when} +0000\n")?;
         write!(self.out, "data {}\n{message}\n", message.len())
-    }
-
-    pub(super) fn remove(&mut self, path: &[u8]) -> io::Result<()> {
-        self.out.write_all(b"D ")?;
-        self.path(path)
-    }
-
-    /// Adds a file. `mode` is in git's notation: `100644`, `100755` or `120000`.
-    pub(super) fn put(&mut self, mode: &str, path: &[u8], content: u64) -> io::Result<()> {
-        write!(self.out, "M {mode} :{content} ")?;
-        self.path(path)
     }
 
     /// Ends the commit and asks for its id and its tree, which [`ids`] parses.
@@ -98,5 +80,45 @@ impl<W: Write> Stream<W> {
         }
         quoted.extend_from_slice(b"\"\n");
         self.out.write_all(&quoted)
+    }
+}
+
+impl<W: Write> Commits for Stream<W> {
+    fn content(&mut self, content: &[u8]) -> io::Result<u64> {
+        self.mark += 1;
+        write!(self.out, "blob\nmark :{}\ndata {}\n", self.mark, content.len())?;
+        self.out.write_all(content)?;
+        self.out.write_all(b"\n")?;
+        Ok(self.mark)
+    }
+
+    fn begin(
+        &mut self,
+        ref_name: &str,
+        head: Option<&str>,
+        index_tree: &str,
+        message: &str,
+    ) -> io::Result<()> {
+        self.commit(ref_name, &format!("mark {INDEX_MARK}\n"), INDEX_MESSAGE)?;
+        if let Some(head) = head {
+            writeln!(self.out, "from {head}^0")?;
+        }
+        writeln!(self.out, "M 040000 {index_tree} \"\"\n")?;
+        self.commit(ref_name, &format!("mark {SNAPSHOT_MARK}\n"), message)?;
+        // Without a HEAD the previous commit becomes the parent automatically.
+        if let Some(head) = head {
+            writeln!(self.out, "from {head}^0\nmerge {INDEX_MARK}")?;
+        }
+        writeln!(self.out, "M 040000 {index_tree} \"\"")
+    }
+
+    fn remove(&mut self, path: &[u8]) -> io::Result<()> {
+        self.out.write_all(b"D ")?;
+        self.path(path)
+    }
+
+    fn put(&mut self, mode: &str, path: &[u8], content: u64) -> io::Result<()> {
+        write!(self.out, "M {mode} :{content} ")?;
+        self.path(path)
     }
 }

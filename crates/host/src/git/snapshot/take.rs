@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
 use std::fs::{self, File};
-use std::io::{self, BufWriter, Read, Write};
+use std::io::{self, BufWriter, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
@@ -12,9 +12,10 @@ use std::time::Instant;
 
 use super::changes::{self, Change, Changes, Repository, SnapshotError};
 use super::left_out::LeftOut;
+use super::loose::{self, Loose};
 use super::modes::{Modes, umask};
 use super::prune::prune_node;
-use super::stream::{self, Stream};
+use super::stream::{self, Commits, Stream};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
 use crate::fs::digest::real;
 use crate::git::{Git, MAX_ANSWER};
@@ -58,10 +59,11 @@ fn take_at(
 ) -> Result<Taken, SnapshotError> {
     let mut git = Git::at(&repository.top).until(until);
     let changes = changes::changes(&mut git, repository, &request.scratch)?;
-    let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
-    let answer = import(&git, request, &changes, &mut taken)?;
-    (taken.commit, taken.tree) = stream::ids(&answer)
-        .ok_or_else(|| SnapshotError::Failed("git fast-import did not name the commit".to_owned()))?;
+    let when = crate::clock::now().wall.0 / 1000;
+    let mut taken = match write_loose(git.dir(), request, &changes, when) {
+        Some(taken) => taken,
+        None => import(&git, request, &changes, when)?,
+    };
     taken.changed = changes.since_head().saturating_sub(taken.skipped);
     if let Some(keep) = request.keep {
         match prune_node(&git, &request.ref_name, keep) {
@@ -72,21 +74,36 @@ fn take_at(
     Ok(taken)
 }
 
-/// Passes all changes to git, which creates the commit and the ref at the end, and returns git's answer.
-fn import(
-    git: &Git,
-    request: &Request,
-    changes: &Changes,
-    taken: &mut Taken,
-) -> Result<Vec<u8>, SnapshotError> {
+/// Writes a small snapshot directly. Returns `None` if that is not possible; then nothing but a few objects was written.
+fn write_loose(top: &Path, request: &Request, changes: &Changes, when: i64) -> Option<Taken> {
+    let quick = changes.quick.as_ref().filter(|_| is_small(top, changes))?;
+    let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
+    let mut commits = Loose::new(quick, when);
+    write(&mut commits, top, request, changes, &mut taken).ok()?;
+    (taken.commit, taken.tree) = commits.finish().ok()?;
+    Some(taken)
+}
+
+fn is_small(top: &Path, changes: &Changes) -> bool {
+    let size =
+        |path: &[u8]| fs::symlink_metadata(top.join(OsStr::from_bytes(path))).map_or(0, |facts| facts.len());
+    changes.changes.len() <= loose::MAX_FILES
+        && changes.changes.keys().map(|path| size(path)).sum::<u64>() <= loose::MAX_BYTES
+}
+
+/// Passes all changes to git, which creates the commit and the ref at the end.
+fn import(git: &Git, request: &Request, changes: &Changes, when: i64) -> Result<Taken, SnapshotError> {
     let args = ["fast-import", "--quiet", "--force", "--depth=0"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());
     let mut running = git.start(command, &args)?;
     let pid = running.child.id();
-    let stdin = running.child.stdin.take();
-    let written = match stdin {
-        Some(stdin) => write(BufWriter::new(stdin), git.dir(), request, changes, taken),
+    let mut taken = Taken { ref_name: request.ref_name.clone(), ..Taken::default() };
+    let written = match running.child.stdin.take() {
+        Some(stdin) => Stream::new(BufWriter::new(stdin), when).and_then(|mut stream| {
+            write(&mut stream, git.dir(), request, changes, &mut taken)?;
+            stream.end()
+        }),
         None => Err(io::ErrorKind::BrokenPipe.into()),
     };
     // Git's own error message says more than the broken pipe.
@@ -96,7 +113,9 @@ fn import(
     }
     let answer = finished?;
     written?;
-    Ok(answer)
+    (taken.commit, taken.tree) = stream::ids(&answer)
+        .ok_or_else(|| SnapshotError::Failed("git fast-import did not name the commit".to_owned()))?;
+    Ok(taken)
 }
 
 /// Removes the crash report that git leaves in the repository after invalid input.
@@ -109,13 +128,12 @@ fn remove_crash_report(git: &Git, pid: u32) {
 }
 
 fn write(
-    out: impl Write,
+    commits: &mut impl Commits,
     top: &Path,
     request: &Request,
     changes: &Changes,
     taken: &mut Taken,
 ) -> io::Result<()> {
-    let mut stream = Stream::new(out, crate::clock::now().wall.0 / 1000)?;
     let mut reading = Reading {
         top,
         modes_count: changes.modes_count,
@@ -134,22 +152,24 @@ fn write(
     let mut contents = Vec::new();
     for (path, change) in in_order(top, &request.state_dirs, &changes.changes) {
         match reading.read(path, change) {
-            Ok((mode, content)) => contents.push((mode, path, stream.content(&content)?)),
+            Ok((mode, content)) => contents.push((mode, path, commits.content(&content)?)),
             Err(why) => reading.skip(path, why),
         }
     }
     let left_out = reading.left_out.to_words();
-    let words = format!("{left_out}{}", reading.modes.to_words(left_out.is_empty()));
-    stream.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &words)?;
+    let title = request.ref_name.strip_prefix(super::REFS).unwrap_or(&request.ref_name);
+    let modes = reading.modes.to_words(left_out.is_empty());
+    let message = format!("dogwatch snapshot {title}{left_out}{modes}");
+    commits.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &message)?;
     // Remove files first, because a file may replace a directory.
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
-        stream.remove(path)?;
+        commits.remove(path)?;
         reading.taken.deleted += 1;
     }
     for (mode, path, content) in contents {
-        stream.put(mode, path, content)?;
+        commits.put(mode, path, content)?;
     }
-    stream.end()
+    Ok(())
 }
 
 /// Returns the files to read: tracked files first, then others from the smallest, so that a large data file does

@@ -2,7 +2,7 @@
 //! from the merge of the branches of the node's dependencies. The node's work ends up on it; `dogwatch merge` merges it.
 //!
 //! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume, and
-//! [`Request::commit_command`] when the node is done. Both are this same binary in another role, [`main`], which prints
+//! [`Request::commit_command`] when the node is done. The keeper runs both in a fork of itself, [`main`], which prints
 //! one line of JSON ([`Outcome`] or [`Committed`]) and exits. The time limit of the job covers everything.
 //!
 //! - Worktrees of one repository are created one after the other, even by different dogwatch processes, because git
@@ -24,14 +24,13 @@ use dogwatch_core::record::ids::{NodeName, RunId};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::time::Duration;
 
 pub use commit::{Committed, Made, commit};
 pub use make::make;
 pub use tidy::{Tidied, tidy, tidy_run};
 
-/// The first argument that makes the binary create a worktree.
+/// The name of this part of dogwatch, for the keeper.
 pub const ARGUMENT: &str = "__worktree";
 
 /// How long creation may take before its job is killed. It includes a full checkout and waiting for other nodes.
@@ -191,8 +190,8 @@ impl Outcome {
 }
 
 /// The worktree role: does what the arguments describe and prints the outcome.
-pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
-    // Otherwise the process would be called `exe`, after the link that it was started by.
+pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    // Otherwise the process would be called like the keeper.
     let _ = rustix::thread::set_name(c"dogwatch-tree");
     match parse(args) {
         Some(Task::Make { request }) => {

@@ -28,6 +28,7 @@ mod job_tree;
 mod leash;
 mod link;
 mod order;
+mod own;
 mod process;
 mod stale;
 mod start;

@@ -10,6 +10,7 @@ use rustix::fs::{Access, FileType, access};
 use rustix::io::Errno;
 
 use super::order::{EnvChange, StartOrder};
+use super::own;
 use crate::sys::{Spawn, spawn};
 
 /// The search path if PATH is not set, as in the C library.
@@ -70,6 +71,9 @@ pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, StartError> {
     if !order.cwd.is_absolute() {
         return Err(StartError::new(Errno::INVAL, "the working directory is not absolute"));
     }
+    if let Some(started) = own::start(order) {
+        return started;
+    }
     let env = base.with(&order.env);
     let path = env.iter().find(|(name, _)| name == b"PATH").map_or(DEFAULT_PATH, |(_, value)| value);
     let candidates = candidates(program, path);
@@ -91,7 +95,7 @@ fn candidates(program: &[u8], path: &[u8]) -> Vec<PathBuf> {
 
 /// Explains a failed start. An invalid directory and a missing program give the same errno, so check which one it
 /// was.
-fn why(errno: Errno, name: &str, cwd: &Path) -> StartError {
+pub(super) fn why(errno: Errno, name: &str, cwd: &Path) -> StartError {
     let directory = match rustix::fs::stat(cwd) {
         Ok(stat) if !FileType::from_raw_mode(stat.st_mode).is_dir() => Err(Errno::NOTDIR),
         Ok(_) => access(cwd, Access::EXEC_OK),
