@@ -154,6 +154,14 @@ fn every_pain_names_existing_tests() {
 }
 
 #[test]
+fn every_requirement_of_security_names_existing_tests() {
+    let rows = rows("internals/requirements/security.md");
+    let numbered: Vec<_> = rows.into_iter().filter(|row| row[0].trim().parse::<u32>().is_ok()).collect();
+    assert!(numbered.len() >= 34, "{} rows", numbered.len());
+    assert_tests_exist("docs/internals/requirements/security.md", &numbered, 2);
+}
+
+#[test]
 fn every_fault_names_existing_tests() {
     let faults: Vec<_> = rows("internals/faults.md").into_iter().filter(|row| row[0] != "fault").collect();
     assert!(faults.len() >= 20, "{} faults", faults.len());

@@ -1,6 +1,7 @@
 //! Secrets of the environment never reach the record or a view. Each of these canaries takes another way.
 
-use crate::kit::{GRACES, Project, Running};
+use crate::kit::{GRACES, Project, Running, one};
+use serde_json::Value;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
@@ -123,4 +124,36 @@ mcp: {{servers: {{far: {{url: \"https://127.0.0.1:1/\", headers: {{x: \"{}\"}}}}
         let done = project.call(args);
         assert_eq!(found(&done.stdout), [""; 0], "{args:?}");
     }
+    responses_are_clean(&project, &one(&done.events(), "run_started")["run"]);
+}
+
+/// Asks the server for everything that its OpenAPI document lists, except for raw output, and looks for canaries.
+fn responses_are_clean(project: &Project, run: &Value) {
+    let mut server = project.start(&["serve", "--socket", "all"]);
+    server.wait_for_line("unix:all");
+    let get = |path: &str| {
+        let asked =
+            dogwatch_server::Client::connect(&project.path("all")).and_then(|mut client| client.get(path));
+        asked.unwrap_or_else(|error| panic!("{path}: {error}"))
+    };
+    let document: Value = get("/openapi.json").json().expect("is JSON");
+    let run = run.as_str().expect("an id");
+    let mut asked = 0;
+    for (path, methods) in document["paths"].as_object().expect("paths") {
+        // A stream of events has no end, and raw output is what it is.
+        if methods.get("get").is_none() || path.contains("{stream}") {
+            continue;
+        }
+        let path = path
+            .replace("{run}", run)
+            .replace("{node}", "loop")
+            .replace("{iteration}", "1")
+            .replace("{id}", "x");
+        let answer = get(&path);
+        assert_eq!(found(&answer.body), [""; 0], "{path}");
+        asked += usize::from(answer.status == 200);
+    }
+    assert!(asked >= 6, "only {asked} paths answered");
+    server.signal(rustix::process::Signal::INT);
+    server.finish().assert_code(130);
 }

@@ -187,6 +187,7 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         ("", "timeout 5 ./tests/verify.sh"),
         ("", "$PWD/tests/verify.sh"),
         ("", "(./tests/verify.sh)"),
+        ("", "cat tests/* | sh"),
     ] {
         let (code, events) = tampering(front, check);
         assert_eq!(code, 1, "{check}");
@@ -195,7 +196,7 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         assert_eq!(one(&events, "node_attempt")["converged"], false);
     }
     // The agent may change files that are not pinned. With `warn` a change is reported but not blocked.
-    assert_eq!(tampering("", "cat tests/* | sh").0, 0);
+    assert_eq!(tampering("", "cat te*/verify.sh | sh").0, 0);
     let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
 }

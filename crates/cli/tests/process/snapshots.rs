@@ -234,6 +234,37 @@ fn gc_removes_old_runs_only_after_confirmation() {
     assert!(project.path("made-1").exists());
 }
 
+#[test]
+fn gc_removes_nothing_behind_a_link() {
+    let project = repository();
+    let run = two_iterations(&project);
+    // The directory of one run is a link, another has a link in it, and a third place looks like a run.
+    let precious = project.outside("precious");
+    std::fs::create_dir_all(precious.join("deep")).expect("a directory");
+    std::fs::write(precious.join("deep/file"), "kept").expect("writes");
+    let runs = project.path(".dogwatch/runs");
+    let elsewhere = project.outside("elsewhere");
+    std::fs::create_dir(&elsewhere).expect("a directory");
+    std::fs::copy(runs.join(&run).join("events.jsonl"), elsewhere.join("events.jsonl")).expect("copies");
+    std::os::unix::fs::symlink(&elsewhere, runs.join("20160101-000000-aaaa")).expect("a link");
+    std::os::unix::fs::symlink(&precious, runs.join(&run).join("link")).expect("a link");
+    std::os::unix::fs::symlink(&precious, runs.join(".going-20160101-000000-bbbb")).expect("a link");
+    project.call(&["gc", "--older-than", "0", "--keep", "0", "--yes"]).assert_code(0);
+    assert!(!runs.join(&run).exists(), "the run itself is gone");
+    assert_eq!(std::fs::read_to_string(precious.join("deep/file")).expect("it is there"), "kept");
+    assert!(elsewhere.join("events.jsonl").exists());
+}
+
+#[test]
+fn an_html_report_is_readable_by_its_owner_only() {
+    use std::os::unix::fs::PermissionsExt;
+    let project = repository();
+    two_iterations(&project);
+    project.call(&["report", "--html", "report.html"]).assert_code(0);
+    let mode = std::fs::metadata(project.path("report.html")).expect("it is there").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 /// Makes a run look years old: changes its id, its record and its snapshot names, but not the snapshot dates.
 fn age(project: &Project, run: &str) -> String {
     let (year, rest) = run.split_at(4);

@@ -36,7 +36,7 @@ impl HostShell<'_> {
             return Ok(());
         }
         let dir = self.iteration_dir(run, job);
-        home::make_private(&dir)?;
+        home::make_iteration_dir(&dir)?;
         let prompt = self.prompts.prompt_of(job).as_bytes();
         safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
     }

@@ -60,6 +60,17 @@ pub fn iteration_dir(run: &Path, node: &NodeName, iteration: Iteration) -> PathB
     run.join(node.as_str()).join(format!("{:06}", iteration.0))
 }
 
+/// Creates the directory of an iteration. A link in place of it, or of the directory of its node, is removed: it is not
+/// ours, and what an iteration writes must not go elsewhere.
+pub fn make_iteration_dir(dir: &Path) -> io::Result<()> {
+    for place in [dir.parent(), Some(dir)].into_iter().flatten() {
+        if std::fs::symlink_metadata(place).is_ok_and(|found| found.is_symlink()) {
+            std::fs::remove_file(place)?;
+        }
+    }
+    make_private(dir)
+}
+
 /// The state directory of a user without a home directory. Nothing can be created below it.
 const NOWHERE: &str = "/dev/null/dogwatch";
 

@@ -5,8 +5,9 @@
 //! to the owner of its directory: root may work in the tree of a user, and a mount may assign one owner to all files.
 //! A file that another user put into a directory of this user is refused.
 //!
-//! A directory, or a link to it, must belong to this user, to root, or to the owner of the directory around it. People
-//! move and link directories, so links are followed.
+//! A directory, or a link to it, must belong to this user or to root. For root it may also belong to the owner of the
+//! directory around it, and so it may on a mount that assigns one owner to all files. People move and link directories, so
+//! links are followed.
 
 use rustix::fs::{Mode, OFlags};
 use std::fs::{File, FileType, Metadata};
@@ -85,7 +86,9 @@ pub fn check_dir(path: &Path) -> io::Result<()> {
 }
 
 fn placed(path: &Path, found: &Metadata) -> io::Result<()> {
-    if is_trusted(found.uid(), &around(path)?) {
+    let (around, me) = (around(path)?, rustix::process::geteuid().as_raw());
+    let inside = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if trusts(me, found.uid(), around.uid(), || assigns_owner(inside, found.uid())) {
         return Ok(());
     }
     let text = format!(
@@ -94,6 +97,23 @@ fn placed(path: &Path, found: &Metadata) -> io::Result<()> {
         found.uid()
     );
     Err(io::Error::new(io::ErrorKind::PermissionDenied, text))
+}
+
+/// Returns whether this user may rely on a directory of that owner. `assigns` is whether the mount gives that owner to
+/// every file.
+fn trusts(me: u32, owner: u32, around: u32, assigns: impl FnOnce() -> bool) -> bool {
+    [me, 0].contains(&owner) || owner == around && (me == 0 || assigns())
+}
+
+/// Returns whether a new file in a directory belongs to this owner, and not to this user.
+fn assigns_owner(dir: &Path, owner: u32) -> bool {
+    let probe = dir.join(format!(".dogwatch-owner-{}", std::process::id()));
+    let made = create_new(&probe, PRIVATE);
+    let assigned = made.as_ref().is_ok_and(|file| file.metadata().is_ok_and(|facts| facts.uid() == owner));
+    if made.is_ok() {
+        let _ = std::fs::remove_file(&probe);
+    }
+    assigned
 }
 
 fn ours(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
@@ -187,6 +207,20 @@ mod tests {
         symlink(dir.join("target"), &places[3]).expect("a link");
         let words = ["a FIFO", "a directory", "a symbolic link", "a symbolic link"];
         places.into_iter().zip(words).collect()
+    }
+
+    // promise: 14
+    #[test]
+    fn a_directory_of_another_user_is_trusted_only_by_root_or_on_a_mount_with_one_owner() {
+        let (me, other, third) = (1001, 1002, 1003);
+        assert!(trusts(me, me, other, || false) && trusts(me, 0, other, || false));
+        assert!(!trusts(me, other, other, || false), "another user prepared both directories");
+        assert!(trusts(me, other, other, || true) && !trusts(me, other, third, || true));
+        assert!(trusts(0, other, other, || false) && !trusts(0, other, third, || false));
+        let dir = tempfile::tempdir().expect("a directory");
+        let me = rustix::process::geteuid().as_raw();
+        assert!(assigns_owner(dir.path(), me) && !assigns_owner(dir.path(), me + 1));
+        assert_eq!(std::fs::read_dir(dir.path()).expect("a directory").count(), 0, "the probe is gone");
     }
 
     // promise: 14
