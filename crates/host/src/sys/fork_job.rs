@@ -59,6 +59,10 @@ pub fn fork_job(surroundings: &Surroundings<'_>, work: impl FnOnce() -> u8) -> i
 }
 
 /// Turns a forked child into the main process of a job. The last step closes the pipe to the parent.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a forked child has one thread, so it may change its environment"
+)]
 fn prepare(surroundings: &Surroundings<'_>) -> io::Result<()> {
     let bad = |(name, value): &(Vec<u8>, Option<Vec<u8>>)| {
         name.is_empty()
