@@ -4,6 +4,7 @@
 //! workers: a worker claims a job by compare-and-set on its record and keeps the claim by renewing it. The rule is the pure
 //! machine `dogwatch_core::lease`; this crate carries out what it decides. Supervision does not depend on this crate.
 
+pub mod blob;
 pub mod client;
 pub mod join;
 pub mod names;
@@ -11,6 +12,8 @@ pub mod operator;
 pub mod record;
 pub mod server;
 pub mod setup;
+pub mod submit;
+pub mod worker;
 
 pub use client::{Client, FleetError};
 pub use join::JoinLine;

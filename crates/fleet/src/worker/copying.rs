@@ -1,0 +1,114 @@
+//! Copies the journal of a run while it grows, and reads what it says.
+
+use super::Worker;
+use super::command::Cancel;
+use super::git::Checkout;
+use super::journal::{self, Copier, Fenced, Line};
+use crate::names::{self, JobId};
+use dogwatch_core::lease::Input;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_host::store::home::StateDir;
+use std::path::PathBuf;
+use std::sync::Arc;
+use tokio::sync::{mpsc, watch};
+
+/// Copies one journal.
+pub(super) struct Copying {
+    pub worker: Arc<Worker>,
+    pub id: JobId,
+    pub epoch: u64,
+    pub checkout: Checkout,
+    pub copier: Copier,
+    /// The run, if it is known.
+    pub run: Option<RunId>,
+    pub inputs: mpsc::Sender<Input>,
+    /// Names the run as soon as it is known.
+    pub named: watch::Sender<Option<PathBuf>>,
+    /// How the run ended, once its journal says so.
+    pub ended: Option<(String, i32)>,
+    /// Whether another worker writes the journal now.
+    pub fenced: bool,
+}
+
+impl Copying {
+    /// Copies until the process has ended, and then the rest. Returns itself with what it learned.
+    pub async fn run(mut self, mut over: watch::Receiver<bool>) -> Copying {
+        while !*over.borrow() && !self.fenced {
+            self.copy_one().await;
+            // A sender that is gone means the same as one that says so.
+            let _ = tokio::time::timeout(names::PIECE_EVERY, over.wait_for(|over| *over)).await;
+        }
+        while !self.fenced && self.copy_one().await {}
+        self
+    }
+
+    /// Copies one piece, and returns whether there was one.
+    async fn copy_one(&mut self) -> bool {
+        let Some(path) = self.find() else { return false };
+        let piece = match journal::next_piece(&path, self.copier.offset) {
+            Ok(piece) => piece,
+            Err(error) => {
+                self.worker.say(&format!("{}: cannot read the journal: {error}", self.id));
+                return false;
+            }
+        };
+        if piece.is_empty() {
+            return false;
+        }
+        let mut saved = None;
+        for line in piece.split(|byte| *byte == b'\n') {
+            match journal::read_line(line) {
+                Line::Started(run) => {
+                    self.run = Some(run.clone());
+                    let _ = self.inputs.send(Input::Named(run)).await;
+                }
+                Line::Saved(name) => saved = Some(name),
+                Line::Moved => drop(self.inputs.send(Input::Moved).await),
+                Line::Cost(seq, micro_usd) => {
+                    let run = self.run.as_ref().map_or("", RunId::as_str).to_owned();
+                    self.worker.charge(&self.id.account, &run, seq, micro_usd).await;
+                }
+                Line::Limited(until) => self.worker.raise_limit(&self.id.account, until).await,
+                Line::Ended { outcome, exit_code } => self.ended = Some((outcome, exit_code)),
+                Line::Other => {}
+            }
+        }
+        // The tree is pushed before the line that names it is copied.
+        if let Some(name) = saved {
+            self.push_tree(&name).await;
+        }
+        self.fenced = self.copier.copy(&piece).await == Err(Fenced);
+        true
+    }
+
+    /// Pushes a commit that holds the work tree, and names it in the next piece.
+    pub async fn push_tree(&mut self, what: &str) {
+        let cancel = Cancel::never();
+        let pushed = async {
+            let commit = self.checkout.commit_of(what, &cancel).await?;
+            self.checkout.push(&commit, &self.id.tree_ref(self.epoch), &cancel).await?;
+            Ok::<_, super::command::CommandError>(commit)
+        };
+        match pushed.await {
+            Ok(commit) => self.copier.name_tree(commit),
+            Err(error) => {
+                self.worker.say(&format!("{}: cannot push the work tree: {error}", self.id));
+            }
+        }
+    }
+
+    /// Returns the journal, if it exists. A checkout has one run.
+    fn find(&self) -> Option<PathBuf> {
+        let runs = StateDir::at(self.checkout.tree.join(".dogwatch")).runs();
+        let dir = match self.named.borrow().clone() {
+            Some(dir) => dir,
+            None => std::fs::read_dir(runs).ok()?.flatten().next()?.path(),
+        };
+        let path = dir.join("events.jsonl");
+        if !path.exists() {
+            return None;
+        }
+        self.named.send_if_modified(|named| named.replace(dir.clone()).as_ref() != Some(&dir));
+        Some(path)
+    }
+}

@@ -1,0 +1,232 @@
+//! One delivered job: carries out what the lease machine decides.
+
+use super::running::{self, Order};
+use super::{Worker, is_new_enough, matches, now};
+use crate::client::{Delivery, FleetError, Reply};
+use crate::names::{self, JobId, Name};
+use crate::record::{JOB_VERSION, Job, JobRecord, JobState, MAX_JOB};
+use dogwatch_core::lease::{Decision, Input, Lease, Seen};
+use dogwatch_core::time::moment::Boot;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::mpsc;
+
+/// The server could not write because the key was busy.
+const KEY_BUSY: u64 = 10164;
+/// How long a job that this worker cannot run stays away from it.
+const ELSEWHERE: Duration = Duration::from_secs(5);
+/// How often the last answer to the queue is tried.
+const ANSWER_TRIES: u32 = 5;
+/// How many inputs of one job may wait.
+const MAX_INPUTS: usize = 64;
+
+/// Holds a delivered job to its end.
+pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
+    let (id, job) = match accept(&worker, &delivery) {
+        Ok(accepted) => accepted,
+        Err(reply) => {
+            if let Reply::Term(why) = &reply {
+                worker.say(&format!("{}: removed from the queue: {why}", delivery.subject));
+            }
+            let _ = worker.client.reply_surely(&delivery, &reply).await;
+            return;
+        }
+    };
+    if worker.is_over_budget(&id.account).await {
+        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(ELSEWHERE))).await;
+        return;
+    }
+    let Ok(nonce) = nonce() else { return };
+    let lease =
+        Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
+    let (inputs, received) = mpsc::channel(MAX_INPUTS);
+    let (orders, heard) = mpsc::unbounded_channel();
+    worker.add(&id, orders.clone());
+    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard: Some(heard) };
+    holder.run(received).await;
+    holder.worker.forget(&holder.id);
+}
+
+/// Returns a random text for a claim.
+fn nonce() -> Result<String, getrandom::Error> {
+    let mut bytes = [0; 12];
+    getrandom::fill(&mut bytes)?;
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Reads a delivered job, or returns the answer to the queue if this worker does not take it.
+fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), Reply> {
+    let elsewhere = Reply::Nak(Some(ELSEWHERE));
+    if delivery.payload.len() > MAX_JOB {
+        return Err(Reply::Term(format!("the job is larger than {MAX_JOB} bytes")));
+    }
+    let job: Job = serde_json::from_slice(&delivery.payload)
+        .map_err(|error| Reply::Term(format!("not a job: {error}")))?;
+    if job.v > JOB_VERSION {
+        return Err(elsewhere);
+    }
+    let name = delivery.subject.strip_prefix("dw.jobs.").unwrap_or_default();
+    let mut id: JobId = name.parse().map_err(|_| Reply::Term("the subject names no job".to_owned()))?;
+    if job.scheduled {
+        let each: Result<Name, _> = format!("{}-{}", id.job, delivery.sequence).parse();
+        id.job = each.map_err(|_| Reply::Term("the name of the schedule is too long".to_owned()))?;
+    }
+    if id.account != job.account {
+        return Err(Reply::Term("the job names another account".to_owned()));
+    }
+    let settings = &worker.settings;
+    let missing = job.needs.iter().find(|label| !settings.labels.contains(label));
+    let old = job.min_version.as_deref().is_some_and(|need| !is_new_enough(&settings.version, need));
+    let foreign = !settings.repositories.iter().any(|pattern| matches(pattern, &job.repo));
+    if missing.is_some() || old || foreign {
+        return Err(elsewhere);
+    }
+    Ok((id, job))
+}
+
+struct Holder {
+    worker: Arc<Worker>,
+    delivery: Delivery,
+    id: JobId,
+    job: Job,
+    lease: Lease,
+    inputs: mpsc::Sender<Input>,
+    orders: mpsc::UnboundedSender<Order>,
+    heard: Option<mpsc::UnboundedReceiver<Order>>,
+}
+
+impl Holder {
+    async fn run(&mut self, mut received: mpsc::Receiver<Input>) {
+        let mut drain = self.worker.drain.clone();
+        let mut drained = false;
+        let mut input = Input::Delivered;
+        loop {
+            for decision in self.lease.step(now(), input) {
+                self.carry_out(decision).await;
+            }
+            if self.lease.is_over() {
+                return;
+            }
+            let wakeup = self.lease.next_wakeup();
+            input = tokio::select! {
+                biased;
+                _ = drain.wait_for(|set| *set), if !drained => {
+                    drained = true;
+                    Input::Drained
+                }
+                // This side holds a sender, too, so the channel stays open.
+                Some(input) = received.recv() => input,
+                () = sleep_until(wakeup) => Input::Woke,
+            };
+        }
+    }
+
+    async fn carry_out(&mut self, decision: Decision) {
+        let worker = &self.worker;
+        match decision {
+            Decision::Read => {
+                let (worker, inputs, key) = (worker.clone(), self.inputs.clone(), self.id.to_string());
+                tokio::spawn(async move {
+                    let input = read(&worker, &key).await;
+                    let _ = inputs.send(input).await;
+                });
+            }
+            Decision::Write { expected, record } => {
+                let (worker, inputs, key) = (worker.clone(), self.inputs.clone(), self.id.to_string());
+                tokio::spawn(async move {
+                    let input = write(&worker, &key, expected, &record).await;
+                    let _ = inputs.send(input).await;
+                });
+            }
+            Decision::KeepDelivery => {
+                // The next one repeats it.
+                let _ = worker.client.reply(&self.delivery, &Reply::InProgress).await;
+            }
+            Decision::Start { epoch, run, until } => {
+                let how = if run.is_some() { "continues" } else { "starts" };
+                worker.say(&format!("{}: {how} (claim {epoch})", self.id));
+                if let Some(heard) = self.heard.take() {
+                    let task = running::Task {
+                        worker: worker.clone(),
+                        id: self.id.clone(),
+                        job: self.job.clone(),
+                        epoch,
+                        run,
+                        until,
+                        inputs: self.inputs.clone(),
+                    };
+                    tokio::spawn(task.run(heard));
+                }
+            }
+            // A run that has ended needs no orders.
+            Decision::Extend(until) => drop(self.orders.send(Order::Extend(until))),
+            Decision::End => {
+                let lost = self.lease.is_lost();
+                if lost {
+                    worker.say(&format!("{}: another worker has taken it; ending the run here", self.id));
+                }
+                let _ = self.orders.send(Order::End { lost });
+            }
+            Decision::Ack => self.answer(&Reply::Ack).await,
+            Decision::Term(why) => {
+                worker.say(&format!("{}: removed from the queue: {why}", self.id));
+                self.answer(&Reply::Term(why)).await;
+            }
+            Decision::GiveBack => {
+                worker.say(&format!("{}: given back", self.id));
+                self.answer(&Reply::Nak(None)).await;
+            }
+            Decision::ReportPoison(why) => worker.report_poison(&self.id, &why),
+            Decision::StepBack => {}
+        }
+    }
+
+    /// Gives the last answer to the queue. If it is lost, the next delivery finds the record and repeats it.
+    async fn answer(&self, reply: &Reply) {
+        for _ in 0..ANSWER_TRIES {
+            if self.worker.client.reply_surely(&self.delivery, reply).await.is_ok() {
+                return;
+            }
+        }
+    }
+}
+
+async fn sleep_until(at: Option<Boot>) {
+    match at {
+        None => std::future::pending().await,
+        Some(at) => tokio::time::sleep(Duration::from_millis(at.since(now()).as_millis())).await,
+    }
+}
+
+async fn read(worker: &Worker, key: &str) -> Input {
+    match worker.client.get(names::KV_JOBS, key).await {
+        Ok(None) => Input::Found(None),
+        // The operator removed the job.
+        Ok(Some(stored)) if stored.is_removal() => {
+            let record = JobRecord { state: JobState::Done, ..JobRecord::default() };
+            Input::Found(Some(Seen { revision: stored.sequence, record }))
+        }
+        Ok(Some(stored)) => match serde_json::from_slice(&stored.payload) {
+            Ok(record) => Input::Found(Some(Seen { revision: stored.sequence, record })),
+            Err(error) => {
+                worker.say(&format!("{key}: cannot read its record: {error}"));
+                Input::ReadFailed
+            }
+        },
+        Err(_) => Input::ReadFailed,
+    }
+}
+
+async fn write(worker: &Worker, key: &str, expected: u64, record: &JobRecord) -> Input {
+    match worker.client.put(names::KV_JOBS, key, record, Some(expected)).await {
+        Ok(revision) => Input::Written(revision),
+        Err(FleetError::Conflict) => Input::Refused,
+        Err(FleetError::NoAnswer) => Input::Unanswered,
+        Err(error) => {
+            if error.code() != Some(KEY_BUSY) {
+                worker.say(&format!("{key}: cannot write its record: {error}"));
+            }
+            Input::Busy
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! The copy of a run's journal on the server: fenced by the sequence number of its last piece.
+
+use crate::client::{Client, FleetError, From};
+use crate::names::{self, JobId};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::time::moment::Wall;
+use serde_json::Value;
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::Path;
+use std::time::Duration;
+
+/// The pause after a piece that the server did not take.
+const RETRY: Duration = Duration::from_millis(300);
+
+/// Another worker writes this journal now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced;
+
+/// The writer of a journal's copy.
+pub struct Copier {
+    client: Client,
+    subject: String,
+    epoch: u64,
+    /// The sequence number of the last piece.
+    last: u64,
+    /// How much of the journal is copied, in bytes.
+    pub offset: u64,
+    tree: Option<String>,
+}
+
+/// What an earlier claim left of a run.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Remains {
+    /// The journal, up to its last complete line.
+    pub journal: Vec<u8>,
+    /// The commit that holds the work tree.
+    pub tree: Option<String>,
+}
+
+impl Copier {
+    /// Becomes the only writer of the journal: from now on, pieces of earlier claims are refused.
+    pub async fn begin(client: &Client, id: &JobId, epoch: u64) -> Result<Copier, FleetError> {
+        let subject = id.events_subject();
+        let header = epoch.to_string();
+        for _ in 0..100 {
+            let before = client.last(names::EVENTS, &subject).await?.map_or(0, |last| last.sequence);
+            let headers = [(names::H_EPOCH, header.as_str())];
+            match client.publish(&subject, &headers, Vec::new(), Some(before)).await {
+                Ok(last) => {
+                    let client = client.clone();
+                    return Ok(Copier { client, subject, epoch, last, offset: 0, tree: None });
+                }
+                Err(FleetError::Conflict | FleetError::NoAnswer) => tokio::time::sleep(RETRY).await,
+                Err(error) => return Err(error),
+            }
+        }
+        Err(FleetError::NoAnswer)
+    }
+
+    /// Reads what earlier claims left. The writer continues where they ended.
+    pub async fn remains(&mut self) -> Result<Remains, FleetError> {
+        let pieces = self.client.read(names::EVENTS, &self.subject, From::First).await?;
+        let mut remains = Remains::default();
+        for piece in &pieces {
+            if let Some(offset) = piece.header(names::H_OFFSET).and_then(|text| text.parse().ok()) {
+                remains.journal.truncate(offset);
+                remains.journal.extend_from_slice(&piece.payload);
+            }
+            if let Some(tree) = piece.header(names::H_TREE) {
+                remains.tree = Some(tree.to_owned());
+            }
+        }
+        let whole = remains.journal.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
+        remains.journal.truncate(whole);
+        self.offset = whole as u64;
+        self.tree.clone_from(&remains.tree);
+        Ok(remains)
+    }
+
+    /// Names the commit that holds the work tree in the next piece. It must have been pushed.
+    pub fn name_tree(&mut self, commit: String) {
+        self.tree = Some(commit);
+    }
+
+    /// Copies one piece. It tries again until the server has taken it, or another worker has written.
+    pub async fn copy(&mut self, piece: &[u8]) -> Result<(), Fenced> {
+        let (epoch, offset) = (self.epoch.to_string(), self.offset.to_string());
+        let mut headers = vec![(names::H_EPOCH, epoch.as_str()), (names::H_OFFSET, offset.as_str())];
+        headers.extend(self.tree.as_deref().map(|tree| (names::H_TREE, tree)));
+        loop {
+            let sent = self.client.publish(&self.subject, &headers, piece.to_vec(), Some(self.last)).await;
+            match sent {
+                Ok(last) => self.last = last,
+                Err(FleetError::Conflict) => match self.client.last(names::EVENTS, &self.subject).await {
+                    Ok(Some(last)) if last.sequence > self.last => {
+                        let own = last.header(names::H_EPOCH) == Some(epoch.as_str())
+                            && last.header(names::H_OFFSET) == Some(offset.as_str());
+                        if !own {
+                            return Err(Fenced);
+                        }
+                        // Only the answer was lost.
+                        self.last = last.sequence;
+                    }
+                    // An old copy, or no answer.
+                    Ok(_) | Err(_) => {
+                        tokio::time::sleep(RETRY).await;
+                        continue;
+                    }
+                },
+                Err(_) => {
+                    tokio::time::sleep(RETRY).await;
+                    continue;
+                }
+            }
+            self.offset += piece.len() as u64;
+            return Ok(());
+        }
+    }
+}
+
+/// Reads the next piece of the journal: whole lines, or a part of a line that is too long for one piece.
+pub fn next_piece(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(error) => return Err(error),
+    };
+    file.seek(SeekFrom::Start(offset))?;
+    let mut piece = Vec::new();
+    file.take(names::MAX_PIECE as u64).read_to_end(&mut piece)?;
+    match piece.iter().rposition(|byte| *byte == b'\n') {
+        Some(at) => piece.truncate(at + 1),
+        None if piece.len() < names::MAX_PIECE => piece.clear(),
+        None => {}
+    }
+    Ok(piece)
+}
+
+/// What a line of the journal means to the worker.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Line {
+    /// The run has this id.
+    Started(RunId),
+    /// The work tree was saved under this ref.
+    Saved(String),
+    /// An iteration ended.
+    Moved,
+    /// A session cost so much, in millionths of a dollar. The number is that of the line.
+    Cost(u64, u64),
+    /// The service refuses work until then.
+    Limited(Wall),
+    /// The run ended.
+    Ended {
+        /// How.
+        outcome: String,
+        /// With which code.
+        exit_code: i32,
+    },
+    /// Nothing of interest.
+    Other,
+}
+
+/// Reads one line of the journal.
+pub fn read_line(line: &[u8]) -> Line {
+    let Ok(event) = serde_json::from_slice::<Value>(line) else { return Line::Other };
+    let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
+    match event["event"].as_str().unwrap_or_default() {
+        "run_started" => text("run").parse().map_or(Line::Other, Line::Started),
+        "snapshot_taken" => Line::Saved(text("ref")),
+        "iteration_completed" | "iteration_idle" | "iteration_failed" | "iteration_timed_out" => Line::Moved,
+        "iteration_rate_limited" => Wall::from_rfc3339(&text("resets_at")).map_or(Line::Other, Line::Limited),
+        "session_ended" => match event["cost_usd"].as_f64() {
+            Some(usd) if usd > 0.0 => Line::Cost(event["seq"].as_u64().unwrap_or(0), (usd * 1e6).round() as u64),
+            Some(_) | None => Line::Other,
+        },
+        "run_ended" => Line::Ended {
+            outcome: text("outcome"),
+            exit_code: i32::try_from(event["exit_code"].as_i64().unwrap_or(0)).unwrap_or(1),
+        },
+        _ => Line::Other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_holds_whole_lines_unless_one_line_is_longer_than_a_piece() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("events.jsonl");
+        assert_eq!(next_piece(&path, 0).expect("missing"), b"");
+        std::fs::write(&path, b"one\ntwo\nthr").expect("written");
+        assert_eq!(next_piece(&path, 0).expect("read"), b"one\ntwo\n");
+        assert_eq!(next_piece(&path, 8).expect("read"), b"");
+        let long = vec![b'x'; names::MAX_PIECE + 10];
+        std::fs::write(&path, &long).expect("written");
+        assert_eq!(next_piece(&path, 0).expect("read").len(), names::MAX_PIECE);
+    }
+
+    #[test]
+    fn lines_of_the_journal_are_read() {
+        assert_eq!(read_line(br#"{"event":"iteration_completed"}"#), Line::Moved);
+        assert_eq!(read_line(br#"{"seq":7,"event":"session_ended","cost_usd":0.25}"#), Line::Cost(7, 250_000));
+        let ended = Line::Ended { outcome: "clean".into(), exit_code: 0 };
+        assert_eq!(read_line(br#"{"event":"run_ended","outcome":"clean","exit_code":0}"#), ended);
+        let limited = read_line(br#"{"event":"iteration_rate_limited","resets_at":"2026-11-17T12:00:00.000Z"}"#);
+        assert!(matches!(limited, Line::Limited(_)), "{limited:?}");
+        for other in ["", "{", r#"{"event":"observed"}"#, r#"{"event":"iteration_rate_limited","resets_at":null}"#] {
+            assert_eq!(read_line(other.as_bytes()), Line::Other, "{other}");
+        }
+    }
+}

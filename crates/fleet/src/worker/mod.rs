@@ -1,0 +1,339 @@
+//! `dogwatch work`: pulls jobs, holds their leases, and runs them as ordinary dogwatch runs.
+//!
+//! ```text
+//! mod.rs       the worker: pulls jobs for free slots, reports its presence, drains
+//! holding.rs   one delivered job: carries out what the lease machine decides
+//! running.rs   one claimed job: checkout, run, result
+//! copying.rs   copies the journal of a run while it grows, and reads what it says
+//! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
+//! git.rs       caches, checkouts, pushes          command.rs  bounded commands
+//! account.rs   limits that the workers of an account share
+//! ```
+
+mod account;
+mod child;
+mod command;
+mod copying;
+mod git;
+mod holding;
+mod journal;
+mod running;
+
+use crate::client::{Client, FleetError, Log};
+use crate::join::JoinLine;
+use crate::names::{self, Name};
+use crate::record::{Job, Presence, Want};
+use dogwatch_core::lease::Times;
+use dogwatch_core::time::moment::{Boot, Wall};
+use dogwatch_host::clock;
+use git::Repositories;
+use running::Order;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use tokio::sync::{Semaphore, mpsc, watch};
+
+/// The most jobs that one worker runs at once.
+pub const MAX_SLOTS: usize = 1024;
+/// The least free space for a new job, in bytes.
+pub const MIN_FREE: u64 = 256 * 1024 * 1024;
+/// How long a worker waits for its jobs to end when it is drained.
+pub const MAX_DRAIN: Duration = Duration::from_secs(60);
+/// How long one pull waits if more accounts than free slots ask.
+const SHARED_PULL: Duration = Duration::from_secs(2);
+/// The pause after a pull that failed.
+const PULL_RETRY: Duration = Duration::from_millis(500);
+
+/// Decides whether this worker may run a checked-out job, and says why not.
+pub type Allow = Arc<dyn Fn(&Path, &Job) -> Result<(), String> + Send + Sync>;
+
+/// How a worker works.
+#[derive(Clone)]
+pub struct Settings {
+    /// How to connect, as whom, and for which accounts.
+    pub join: JoinLine,
+    /// How many jobs it runs at once.
+    pub slots: usize,
+    /// Its labels.
+    pub labels: Vec<String>,
+    /// The repositories that it runs jobs of: addresses, where `*` stands for anything.
+    pub repositories: Vec<String>,
+    /// Decides about agents.
+    pub allow: Allow,
+    /// Where it keeps caches and checkouts.
+    pub dir: PathBuf,
+    /// The dogwatch program.
+    pub program: PathBuf,
+    /// Its version.
+    pub version: String,
+    /// The times of leases.
+    pub times: Times,
+}
+
+/// A worker.
+pub(crate) struct Worker {
+    pub settings: Settings,
+    pub client: Client,
+    pub repositories: Repositories,
+    pub log: Log,
+    pub drain: watch::Receiver<bool>,
+    jobs: Mutex<BTreeMap<String, Held>>,
+    changed: tokio::sync::Notify,
+    since: Wall,
+}
+
+/// A job that this worker runs.
+#[derive(Clone)]
+struct Held {
+    account: Name,
+    orders: mpsc::UnboundedSender<Order>,
+}
+
+/// Works until `drain` is set and every job is given back.
+pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>) -> Result<(), FleetError> {
+    let client = Client::connect(&settings.join, true, log.clone()).await?;
+    let client = client.with_request_timeout(Duration::from_millis(settings.times.attempt.as_millis()));
+    let slots = settings.slots.clamp(1, MAX_SLOTS);
+    let (asked, drained) = watch::channel(false);
+    let worker = Arc::new(Worker {
+        repositories: Repositories::at(&settings.dir),
+        settings,
+        client,
+        log,
+        drain: drained.clone(),
+        jobs: Mutex::default(),
+        changed: tokio::sync::Notify::new(),
+        since: clock::now().wall,
+    });
+    let free = Arc::new(Semaphore::new(slots));
+    let mut tasks = tokio::task::JoinSet::new();
+    for account in &worker.settings.join.accounts {
+        tasks.spawn(pull(worker.clone(), account.clone(), free.clone()));
+        tasks.spawn(account::follow(worker.clone(), account.clone()));
+    }
+    let asked = Arc::new(asked);
+    tasks.spawn(hear_drain(worker.clone(), asked.clone()));
+    let presence = tokio::spawn(report_presence(worker.clone()));
+    let mut by_operator = drained;
+    tokio::select! {
+        // A caller that is gone wants the worker to end, too.
+        _ = drain.wait_for(|set| *set) => {}
+        _ = by_operator.wait_for(|set| *set) => {}
+    }
+    worker.say("draining: no new jobs; running jobs are given back");
+    tasks.shutdown().await;
+    asked.send_replace(true);
+    // Every job holds a slot until its lease is over.
+    let all = u32::try_from(slots).unwrap_or(u32::MAX);
+    let ended = tokio::time::timeout(MAX_DRAIN, free.acquire_many(all)).await;
+    if ended.is_err() {
+        worker.say("some jobs did not end in time; their leases will run out");
+    }
+    presence.abort();
+    let key = worker.settings.join.user.to_string();
+    // Without it the entry expires by itself.
+    let _ = worker.client.remove(names::KV_HERE, &key).await;
+    worker.client.flush().await;
+    Ok(())
+}
+
+impl Worker {
+    pub fn say(&self, text: &str) {
+        (self.log)(text);
+    }
+
+    pub fn name(&self) -> &Name {
+        &self.settings.join.user
+    }
+
+    /// Returns a time of the lease rule as a duration.
+    pub fn times(&self) -> Times {
+        self.settings.times
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<String, Held>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds a job to those that this worker runs.
+    pub fn add(&self, id: &names::JobId, orders: mpsc::UnboundedSender<Order>) {
+        self.jobs().insert(id.to_string(), Held { account: id.account.clone(), orders });
+        self.changed.notify_one();
+    }
+
+    /// Removes a job.
+    pub fn forget(&self, id: &names::JobId) {
+        self.jobs().remove(&id.to_string());
+        self.changed.notify_one();
+    }
+
+    /// Passes an order to the runs of an account.
+    pub fn tell_account(&self, account: &Name, order: impl Fn() -> Order) {
+        for held in self.jobs().values().filter(|held| held.account == *account) {
+            // A job that has just ended needs no order.
+            let _ = held.orders.send(order());
+        }
+    }
+
+    /// Returns why this worker can take no job now.
+    fn trouble(&self) -> Option<String> {
+        // The directory may not exist yet; then its nearest ancestor counts.
+        let dir = self.settings.dir.ancestors().find(|dir| dir.exists())?;
+        let stat = rustix::fs::statvfs(dir).ok()?;
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        (free < MIN_FREE).then(|| format!("only {} MiB of disk space are free", free / 1024 / 1024))
+    }
+
+    fn presence(&self) -> Presence {
+        Presence {
+            worker: self.name().clone(),
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            version: self.settings.version.clone(),
+            accounts: self.settings.join.accounts.clone(),
+            slots: self.settings.slots,
+            jobs: self.jobs().keys().cloned().collect(),
+            labels: self.settings.labels.clone(),
+            draining: *self.drain.borrow(),
+            trouble: self.trouble(),
+            load: load(),
+            since: self.since,
+        }
+    }
+}
+
+/// Returns the load of the last minute, in hundredths of a process.
+fn load() -> u32 {
+    let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = text.split(' ').next().and_then(|word| word.parse::<f32>().ok()).unwrap_or(0.0);
+    (load * 100.0) as u32
+}
+
+/// Pulls jobs of one account for free slots.
+async fn pull(worker: Arc<Worker>, account: Name, free: Arc<Semaphore>) {
+    let accounts = worker.settings.join.accounts.len();
+    let mut troubled = false;
+    loop {
+        let Ok(slot) = free.clone().acquire_owned().await else { return };
+        if let Some(trouble) = worker.trouble() {
+            if !std::mem::replace(&mut troubled, true) {
+                worker.say(&format!("taking no jobs: {trouble}"));
+                worker.changed.notify_one();
+            }
+            drop(slot);
+            tokio::time::sleep(names::PULL).await;
+            continue;
+        }
+        troubled = false;
+        // With fewer slots than accounts the accounts take turns.
+        let expires = if free.available_permits() + 1 < accounts { SHARED_PULL } else { names::PULL };
+        match worker.client.pull(&account, expires).await {
+            Ok(Some(delivery)) => {
+                let worker = worker.clone();
+                tokio::spawn(async move {
+                    holding::hold(worker, delivery).await;
+                    drop(slot);
+                });
+            }
+            Ok(None) => {}
+            Err(error) => {
+                drop(slot);
+                if error != FleetError::NoAnswer && error != FleetError::NoResponders {
+                    worker.say(&format!("cannot ask for jobs of {account}: {error}"));
+                }
+                tokio::time::sleep(PULL_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Reports that the worker is present, and again when its jobs change.
+async fn report_presence(worker: Arc<Worker>) {
+    loop {
+        let key = worker.name().to_string();
+        // The next report repeats one that fails.
+        let _ = worker.client.put(names::KV_HERE, &key, &worker.presence(), None).await;
+        let _ = tokio::time::timeout(names::PRESENCE / 3, worker.changed.notified()).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Hears the operator's wish that this worker gives up its jobs.
+async fn hear_drain(worker: Arc<Worker>, asked: Arc<watch::Sender<bool>>) {
+    let key = names::worker_key(worker.name());
+    let mut connections = worker.client.connections();
+    let Ok(mut wishes) = worker.client.subscribe(&names::key_subject(names::KV_WANT, &key)).await else { return };
+    loop {
+        // A wish may have been written while this worker was not connected.
+        if let Ok(Some(stored)) = worker.client.get(names::KV_WANT, &key).await
+            && !stored.is_removal()
+            && serde_json::from_slice::<Want>(&stored.payload).is_ok_and(|want| want == Want::Stop)
+        {
+            asked.send_replace(true);
+        }
+        tokio::select! {
+            heard = wishes.next() => if heard.is_none() { return },
+            _ = connections.changed() => {}
+        }
+    }
+}
+
+/// Returns the current time of the boot clock.
+pub(crate) fn now() -> Boot {
+    clock::now().boot
+}
+
+/// Returns whether an address matches a pattern, in which `*` stands for anything.
+pub fn matches(pattern: &str, address: &str) -> bool {
+    let mut parts = pattern.split('*');
+    let first = parts.next().unwrap_or_default();
+    let Some(mut rest) = address.strip_prefix(first) else { return false };
+    let mut parts: Vec<&str> = parts.collect();
+    let Some(last) = parts.pop() else { return rest.is_empty() };
+    for part in parts {
+        let Some(at) = rest.find(part) else { return false };
+        rest = &rest[at + part.len()..];
+    }
+    rest.ends_with(last)
+}
+
+/// Returns whether version `have` is at least `need`. Parts that are no numbers count as 0.
+pub fn is_new_enough(have: &str, need: &str) -> bool {
+    let numbers = |text: &str| {
+        let core = text.split(['-', '+', ' ']).next().unwrap_or_default().to_owned();
+        let mut parts = [0_u64; 3];
+        for (part, word) in parts.iter_mut().zip(core.split('.')) {
+            *part = word.parse().unwrap_or(0);
+        }
+        parts
+    };
+    numbers(have) >= numbers(need)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pattern_of_repositories_matches_whole_addresses() {
+        for (pattern, address, expected) in [
+            ("https://h/a.git", "https://h/a.git", true),
+            ("https://h/a.git", "https://h/a.git2", false),
+            ("https://h/*", "https://h/x/y", true),
+            ("https://h/*.git", "https://h/x", false),
+            ("*", "anything", true),
+            ("a*b*c", "axxbyyc", true),
+            ("a*b*c", "axxc", false),
+            ("", "x", false),
+        ] {
+            assert_eq!(matches(pattern, address), expected, "{pattern} {address}");
+        }
+    }
+
+    #[test]
+    fn versions_are_compared_by_number() {
+        assert!(is_new_enough("0.10.0", "0.9.3"));
+        assert!(is_new_enough("1.2.3-dev", "1.2.3"));
+        assert!(!is_new_enough("0.1.0", "0.2"));
+    }
+}

@@ -1,0 +1,416 @@
+//! One claimed job: checkout, run, result.
+
+use super::Worker;
+use super::child::{Child, Exit, LEASH_ENDED, Start};
+use super::command::{Cancel, CommandError};
+use super::copying::Copying;
+use super::git::Checkout;
+use super::journal::{self, Copier, Line, Remains};
+use crate::blob;
+use crate::client::FleetError;
+use crate::names::{self, JobId};
+use crate::record::{Control, ControlAnswer, Job, JobResult, Want};
+use dogwatch_core::lease::Input;
+use dogwatch_core::record::ids::RunId;
+use dogwatch_core::text::one_line;
+use dogwatch_core::time::moment::{Boot, Wall};
+use dogwatch_host::store::home::StateDir;
+use dogwatch_server::{Client as RunClient, socket_path};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::{mpsc, watch};
+
+/// How long the rest of the journal may take after the run has ended.
+const MAX_REST: Duration = Duration::from_secs(60);
+/// How long a request to a run may take.
+const RUN_ANSWER: Duration = Duration::from_secs(2);
+/// How often a request to a run that is just starting is tried.
+const RUN_TRIES: u32 = 20;
+
+/// What a running job is told.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// It may live until this moment.
+    Extend(Boot),
+    /// It has to end now.
+    End {
+        /// Whether another worker owns it already.
+        lost: bool,
+    },
+    /// The provider refuses work of its account until then.
+    Limit(Wall),
+}
+
+/// A claimed job.
+pub(super) struct Task {
+    pub worker: Arc<Worker>,
+    pub id: JobId,
+    pub job: Job,
+    pub epoch: u64,
+    pub run: Option<RunId>,
+    pub until: Boot,
+    pub inputs: mpsc::Sender<Input>,
+}
+
+/// Why a job could not be run to its end.
+enum Failure {
+    /// It was ended before it started.
+    Canceled,
+    /// It will not work anywhere.
+    Refused(String),
+    /// It may work elsewhere or later.
+    Crashed(String),
+}
+
+impl From<CommandError> for Failure {
+    fn from(error: CommandError) -> Failure {
+        match error {
+            CommandError::Canceled => Failure::Canceled,
+            error => Failure::Crashed(error.to_string()),
+        }
+    }
+}
+
+impl From<FleetError> for Failure {
+    fn from(error: FleetError) -> Failure {
+        Failure::Crashed(error.to_string())
+    }
+}
+
+impl From<io::Error> for Failure {
+    fn from(error: io::Error) -> Failure {
+        Failure::Crashed(error.to_string())
+    }
+}
+
+fn refused(why: String) -> JobResult {
+    JobResult { outcome: "refused".to_owned(), detail: Some(why), ..JobResult::default() }
+}
+
+impl Task {
+    /// Runs the job, and reports how it ended when no process of it is left.
+    pub async fn run(self, orders: mpsc::UnboundedReceiver<Order>) {
+        let (cancel, canceled) = watch::channel(false);
+        let (to_child, child_orders) = mpsc::unbounded_channel();
+        // Orders arrive during preparations, too.
+        let relay = tokio::spawn(relay(orders, to_child, cancel));
+        let inputs = self.inputs.clone();
+        let (worker, id) = (self.worker.clone(), self.id.clone());
+        let end = match self.work(child_orders, Cancel::new(canceled)).await {
+            Ok(input) => input,
+            Err(Failure::Canceled) => Input::Stopped,
+            Err(Failure::Refused(why)) => Input::Finished(refused(why)),
+            Err(Failure::Crashed(why)) => Input::Crashed(why),
+        };
+        if let Input::Crashed(why) = &end {
+            worker.say(&format!("{id}: {why}"));
+        }
+        relay.abort();
+        let _ = inputs.send(end).await;
+    }
+
+    async fn work(
+        self,
+        mut orders: mpsc::UnboundedReceiver<Order>,
+        cancel: Cancel,
+    ) -> Result<Input, Failure> {
+        if self.wanted().await == Some(Want::Stop) {
+            let outcome = "stopped".to_owned();
+            return Ok(Input::Finished(JobResult { outcome, ..JobResult::default() }));
+        }
+        let worker = self.worker.clone();
+        let mut copier = Copier::begin(&worker.client, &self.id, self.epoch).await?;
+        let remains = if self.epoch > 1 { copier.remains().await? } else { Remains::default() };
+        let checkout =
+            worker.repositories.check_out(&self.id, &self.job, remains.tree.as_deref(), &cancel).await?;
+        (worker.settings.allow)(&checkout.tree, &self.job).map_err(Failure::Refused)?;
+        let (before, ended) = read_remains(&remains);
+        let (named, run_dir) = watch::channel(None);
+        if let Some(run) = &before {
+            let dir = restore(&checkout.tree, run, &remains.journal)?;
+            named.send_replace(Some(dir));
+        }
+        let over = ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
+        let mut copying = Copying {
+            worker: worker.clone(),
+            id: self.id.clone(),
+            epoch: self.epoch,
+            checkout: checkout.clone(),
+            copier,
+            run: before.clone(),
+            inputs: self.inputs.clone(),
+            named,
+            ended: if over { ended } else { None },
+            fenced: false,
+        };
+        let end = if over {
+            // The earlier owner died between the end of the run and the end of the job.
+            let code = copying.ended.as_ref().map_or(0, |(_, code)| *code);
+            self.finish(&mut copying, code).await
+        } else {
+            let errors = checkout.tree.with_file_name("stderr");
+            let mut child = self.start(&checkout.tree, before.as_ref(), &errors)?;
+            let (exited, over) = watch::channel(false);
+            let copying = tokio::spawn(copying.run(over));
+            let (exit, lost) = self.follow(&mut child, &mut orders, &run_dir).await;
+            if let Exit::Signal(_) = exit {
+                // The keepers of a killed dogwatch end what it started; give them their time.
+                tokio::time::sleep(Duration::from_millis(worker.times().stop.as_millis())).await;
+            }
+            exited.send_replace(true);
+            let copying = tokio::time::timeout(MAX_REST, copying).await;
+            let Ok(Ok(mut copying)) = copying else { return Ok(Input::Stopped) };
+            self.judge(&mut copying, exit, lost, &errors).await
+        };
+        worker.repositories.remove(&checkout).await;
+        Ok(end)
+    }
+
+    /// Returns what the operator wants of the job.
+    async fn wanted(&self) -> Option<Want> {
+        let stored = self.worker.client.get(names::KV_WANT, &self.id.to_string()).await.ok()??;
+        if stored.is_removal() { None } else { serde_json::from_slice(&stored.payload).ok() }
+    }
+
+    fn start(&self, tree: &Path, run: Option<&RunId>, errors: &Path) -> io::Result<Child> {
+        let job = &self.job;
+        let mut args = vec![job.path.clone().into()];
+        if let Some(count) = job.iterations {
+            args.extend(["-n".into(), count.to_string().into()]);
+        }
+        if let Some(timeout) = &job.timeout {
+            args.extend(["--timeout".into(), timeout.into()]);
+        }
+        for set in &job.set {
+            args.extend(["--set".into(), set.into()]);
+        }
+        Child::start(&Start {
+            program: &self.worker.settings.program,
+            tree,
+            args,
+            resume: run,
+            loop_args: &job.args,
+            until: self.until,
+            errors,
+        })
+    }
+
+    /// Follows the process to its end. Returns also whether another worker owns the job.
+    async fn follow(
+        &self,
+        child: &mut Child,
+        orders: &mut mpsc::UnboundedReceiver<Order>,
+        run_dir: &watch::Receiver<Option<PathBuf>>,
+    ) -> (Exit, bool) {
+        let mut lost_lease = false;
+        let controls = self.worker.client.subscribe(&self.id.control_subject()).await;
+        let steering = tokio::spawn(steer(self.worker.clone(), controls.ok(), run_dir.clone()));
+        if let Some(until) = self.worker.parked_until(&self.id.account).await {
+            tokio::spawn(limit(run_dir.clone(), until));
+        }
+        if self.wanted().await == Some(Want::Pause) {
+            tokio::spawn(post_to_new_run(run_dir.clone(), "/v1/pause", serde_json::json!({})));
+        }
+        let exit = loop {
+            tokio::select! {
+                exit = child.exited() => break exit,
+                order = orders.recv() => match order {
+                    Some(Order::Extend(until)) => child.extend(until),
+                    Some(Order::End { lost }) => {
+                        lost_lease |= lost;
+                        child.end();
+                    }
+                    Some(Order::Limit(until)) => drop(tokio::spawn(limit(run_dir.clone(), until))),
+                    None => {
+                        child.end();
+                        break child.exited().await;
+                    }
+                },
+            }
+        };
+        steering.abort();
+        (exit, lost_lease)
+    }
+
+    /// Decides what the end of the process means.
+    async fn judge(&self, copying: &mut Copying, exit: Exit, lost: bool, errors: &Path) -> Input {
+        let said = || {
+            let text = std::fs::read_to_string(errors).unwrap_or_default();
+            one_line(text.lines().find(|line| line.contains("error")).unwrap_or(&text), 300)
+        };
+        let over = copying.ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
+        match exit {
+            _ if lost || copying.fenced => Input::Stopped,
+            Exit::Code(code) if over => self.finish(copying, code).await,
+            Exit::Code(2) => Input::Finished(refused(said())),
+            Exit::Code(LEASH_ENDED | 129 | 130 | 143) => {
+                self.save(copying).await;
+                Input::Stopped
+            }
+            Exit::Code(code) => Input::Crashed(format!("dogwatch exited with {code}: {}", said())),
+            Exit::Signal(signal) => {
+                self.save(copying).await;
+                Input::Crashed(format!("dogwatch was killed by signal {signal}"))
+            }
+        }
+    }
+
+    /// Saves the work tree for the next owner.
+    async fn save(&self, copying: &mut Copying) {
+        let message = format!("dogwatch: work tree of {} (claim {})", self.id, self.epoch);
+        match copying.checkout.capture_tree(&message, &Cancel::never()).await {
+            Ok(commit) => {
+                copying.push_tree(&commit).await;
+                // A piece without lines carries the name.
+                copying.fenced = copying.copier.copy(&[]).await.is_err();
+            }
+            Err(error) => self.worker.say(&format!("{}: cannot save the work tree: {error}", self.id)),
+        }
+    }
+
+    /// Pushes the result of a run that is over.
+    async fn finish(&self, copying: &mut Copying, code: i32) -> Input {
+        let cancel = Cancel::never();
+        let outcome = copying.ended.as_ref().map_or_else(|| "failed".to_owned(), |(outcome, _)| outcome.clone());
+        let mut result = JobResult { outcome, exit_code: Some(code), ..JobResult::default() };
+        let message = format!("dogwatch: result of {}", self.id);
+        match copying.checkout.capture(&message, &cancel).await {
+            Err(error) => result.detail = Some(error.to_string()),
+            Ok(commit) => {
+                let branch = self.id.branch(self.epoch);
+                match copying.checkout.push(&commit, &branch, &cancel).await {
+                    Ok(()) => result.branch = Some(branch),
+                    Err(error) => {
+                        let why = self.bundle(copying, &commit, &mut result).await;
+                        result.detail = Some(format!("the push was refused: {error}{why}"));
+                    }
+                }
+                result.commit = Some(commit);
+            }
+        }
+        self.worker.say(&format!("{}: ended {}", self.id, result.outcome));
+        Input::Finished(result)
+    }
+
+    /// Stores the result as a bundle. Returns why that failed, too.
+    async fn bundle(&self, copying: &Copying, commit: &str, result: &mut JobResult) -> String {
+        if commit == self.job.commit {
+            return "; there is nothing to save".to_owned();
+        }
+        let name = format!("{}/{}/result.bundle", self.id, self.epoch);
+        let bytes = match copying.checkout.bundle(commit, &self.job.commit, &Cancel::never()).await {
+            Ok(bytes) => bytes,
+            Err(error) => return format!("; {error}"),
+        };
+        match blob::put(&self.worker.client, &name, &bytes).await {
+            Ok(()) => {
+                result.bundle = Some(name);
+                String::new()
+            }
+            Err(error) => format!("; cannot store a bundle: {error}"),
+        }
+    }
+}
+
+/// Passes orders on, and cancels preparations when the job has to end.
+async fn relay(
+    mut orders: mpsc::UnboundedReceiver<Order>,
+    to_child: mpsc::UnboundedSender<Order>,
+    cancel: watch::Sender<bool>,
+) {
+    while let Some(order) = orders.recv().await {
+        if matches!(order, Order::End { .. }) {
+            cancel.send_replace(true);
+        }
+        // The child may have ended already.
+        let _ = to_child.send(order);
+    }
+}
+
+/// Returns the run that an earlier claim left, and how it ended.
+fn read_remains(remains: &Remains) -> (Option<RunId>, Option<(String, i32)>) {
+    let (mut run, mut ended) = (None, None);
+    for line in remains.journal.split(|byte| *byte == b'\n') {
+        match journal::read_line(line) {
+            Line::Started(id) => run = Some(id),
+            Line::Ended { outcome, exit_code } => ended = Some((outcome, exit_code)),
+            Line::Saved(_) | Line::Moved | Line::Cost(..) | Line::Limited(_) | Line::Other => {}
+        }
+        // A run that was continued has not ended.
+        if line.windows(RESUMED.len()).any(|part| part == RESUMED) {
+            ended = None;
+        }
+    }
+    (run, ended)
+}
+
+/// How the kind of a `run_resumed` event is written.
+const RESUMED: &[u8] = b"\"event\":\"run_resumed\"";
+
+/// Writes the journal of an earlier claim into the checkout. Returns the directory of the run.
+fn restore(tree: &Path, run: &RunId, journal: &[u8]) -> io::Result<PathBuf> {
+    let state = StateDir::at(tree.join(".dogwatch"));
+    let dir = state.make_run(run)?;
+    std::fs::write(dir.join("events.jsonl"), journal)?;
+    Ok(dir)
+}
+
+/// Tells a run that its provider refuses work.
+async fn limit(run_dir: watch::Receiver<Option<PathBuf>>, until: Wall) {
+    post_to_new_run(run_dir, "/v1/limit", serde_json::json!({ "until": until })).await;
+}
+
+/// Sends a request to a run that may just be starting.
+async fn post_to_new_run(mut run_dir: watch::Receiver<Option<PathBuf>>, path: &'static str, body: serde_json::Value) {
+    let Ok(dir) = run_dir.wait_for(Option::is_some).await.map(|dir| dir.clone()) else { return };
+    for _ in 0..RUN_TRIES {
+        if post(dir.clone(), path, body.clone()).await.ok {
+            return;
+        }
+        tokio::time::sleep(RUN_ANSWER / 10).await;
+    }
+}
+
+async fn post(dir: Option<PathBuf>, path: &'static str, body: serde_json::Value) -> ControlAnswer {
+    let Some(dir) = dir else {
+        return ControlAnswer { ok: false, detail: Some("the run is just starting".to_owned()) };
+    };
+    let call = move || -> io::Result<ControlAnswer> {
+        let answer = RunClient::connect_within(&socket_path(&dir), RUN_ANSWER)?.post(path, &body)?;
+        let ok = answer.status < 300;
+        let detail = (!ok).then(|| one_line(&String::from_utf8_lossy(&answer.body), 300));
+        Ok(ControlAnswer { ok, detail })
+    };
+    let failed = |error: String| ControlAnswer { ok: false, detail: Some(error) };
+    match tokio::task::spawn_blocking(call).await {
+        Ok(Ok(answer)) => answer,
+        Ok(Err(error)) => failed(error.to_string()),
+        Err(error) => failed(error.to_string()),
+    }
+}
+
+/// Passes requests of operators to the run.
+async fn steer(
+    worker: Arc<Worker>,
+    controls: Option<crate::client::Subscription>,
+    run_dir: watch::Receiver<Option<PathBuf>>,
+) {
+    let Some(mut controls) = controls else { return };
+    while let Some(heard) = controls.next().await {
+        let dir = run_dir.borrow().clone();
+        let answer = match serde_json::from_slice(&heard.payload) {
+            Ok(Control::Wake) => post(dir, "/v1/wake", serde_json::json!({})).await,
+            Ok(Control::Pause) => post(dir, "/v1/pause", serde_json::json!({})).await,
+            Ok(Control::Resume) => post(dir, "/v1/resume", serde_json::json!({})).await,
+            Ok(Control::Stop) => post(dir, "/v1/stop", serde_json::json!({})).await,
+            Ok(Control::Tell { text }) => post(dir, "/v1/tell", serde_json::json!({ "text": text })).await,
+            Err(error) => ControlAnswer { ok: false, detail: Some(error.to_string()) },
+        };
+        if let (Some(reply), Ok(body)) = (heard.reply, serde_json::to_vec(&answer)) {
+            // The operator may be gone.
+            let _ = worker.client.send(&reply, body).await;
+        }
+    }
+}
