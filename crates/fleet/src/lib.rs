@@ -5,6 +5,7 @@
 //! machine `dogwatch_core::lease`; this crate carries out what it decides. Supervision does not depend on this crate.
 
 pub mod blob;
+pub mod blocking;
 pub mod client;
 pub mod join;
 pub mod names;

@@ -22,7 +22,13 @@ pub async fn job(client: &Client, id: &JobId, job: &Job, at: Wall) -> Result<u64
 }
 
 /// Queues a job again and again: `every` is a cron expression with six fields, or `@every 1h`.
-pub async fn schedule(client: &Client, account: &Name, name: &Name, every: &str, job: &Job) -> Result<(), FleetError> {
+pub async fn schedule(
+    client: &Client,
+    account: &Name,
+    name: &Name,
+    every: &str,
+    job: &Job,
+) -> Result<(), FleetError> {
     let job = Job { scheduled: true, ..job.clone() };
     let body = serde_json::to_vec(&job).map_err(|error| FleetError::BadAnswer(error.to_string()))?;
     let target = JobId { account: account.clone(), job: name.clone() }.queue_subject();

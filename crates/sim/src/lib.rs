@@ -10,6 +10,7 @@ mod act;
 pub mod chaos;
 pub mod check;
 pub mod dice;
+pub mod lease;
 pub mod machine;
 pub mod oracle;
 pub mod plan;

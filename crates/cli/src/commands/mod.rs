@@ -32,12 +32,16 @@ mod schema;
 mod serve;
 mod status;
 mod stop;
+#[cfg(feature = "fleet")]
+mod submit;
 mod tell;
 mod top;
 mod tune;
 mod undo;
 mod verdict;
 mod wake;
+#[cfg(feature = "fleet")]
+mod work;
 
 #[cfg(feature = "fleet")]
 pub use fleet::FleetDir;
@@ -80,6 +84,10 @@ pub enum Command {
     Fleet(fleet::Args),
     #[command(hide = true)]
     Feed(feed::Args),
+    #[cfg(feature = "fleet")]
+    Work(work::Args),
+    #[cfg(feature = "fleet")]
+    Submit(submit::Args),
     Mcp(mcp::Args),
     Plugin(plugin::Args),
     Notify(notify::Args),
@@ -123,6 +131,10 @@ impl Command {
             #[cfg(feature = "fleet")]
             Command::Fleet(args) => fleet::run(&args),
             Command::Feed(args) => feed::run(&args),
+            #[cfg(feature = "fleet")]
+            Command::Work(args) => work::run(&args),
+            #[cfg(feature = "fleet")]
+            Command::Submit(args) => submit::run(&args),
             Command::Mcp(args) => mcp::run(&args),
             Command::Plugin(args) => plugin::run(&args),
             Command::Notify(args) => notify::run(&args),

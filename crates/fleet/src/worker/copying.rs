@@ -10,7 +10,11 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_host::store::home::StateDir;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+
+/// How often a worker looks for the journal of a run that is just starting.
+const UNNAMED: Duration = Duration::from_millis(100);
 
 /// Copies one journal.
 pub(super) struct Copying {
@@ -35,8 +39,9 @@ impl Copying {
     pub async fn run(mut self, mut over: watch::Receiver<bool>) -> Copying {
         while !*over.borrow() && !self.fenced {
             self.copy_one().await;
+            let pause = if self.run.is_none() { UNNAMED } else { names::PIECE_EVERY };
             // A sender that is gone means the same as one that says so.
-            let _ = tokio::time::timeout(names::PIECE_EVERY, over.wait_for(|over| *over)).await;
+            let _ = tokio::time::timeout(pause, over.wait_for(|over| *over)).await;
         }
         while !self.fenced && self.copy_one().await {}
         self

@@ -47,7 +47,8 @@ impl Repositories {
         tree: Option<&str>,
         cancel: &Cancel,
     ) -> Result<Checkout, CommandError> {
-        let name: String = job.repo.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
+        let name: String =
+            job.repo.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         // The hash keeps two addresses apart that differ only in other characters.
         let cache = self.dir.join("cache").join(format!("{name}-{:016x}.git", fnv(&job.repo)));
         let place = self.dir.join("jobs").join(id.to_string()).join("tree");
@@ -65,12 +66,18 @@ impl Repositories {
         }
         let start = tree.unwrap_or(&job.commit);
         let head = match tree {
-            Some(tree) => checkout.git_in(&cache, &["rev-parse", "--verify", &format!("{tree}^1")], cancel).await?,
+            Some(tree) => {
+                checkout.git_in(&cache, &["rev-parse", "--verify", &format!("{tree}^1")], cancel).await?
+            }
             None => job.commit.clone(),
         };
         let text = place.display().to_string();
         let added = checkout
-            .git_in(&cache, &["worktree", "add", "--quiet", "--force", "--detach", &text, head.trim()], cancel)
+            .git_in(
+                &cache,
+                &["worktree", "add", "--quiet", "--force", "--detach", &text, head.trim()],
+                cancel,
+            )
             .await;
         added?;
         if tree.is_some() {
@@ -126,7 +133,8 @@ impl Checkout {
         git.args(args).current_dir(dir).env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_DIR");
         git.env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
         for who in ["AUTHOR", "COMMITTER"] {
-            git.env(format!("GIT_{who}_NAME"), "dogwatch").env(format!("GIT_{who}_EMAIL"), "dogwatch@localhost");
+            git.env(format!("GIT_{who}_NAME"), "dogwatch")
+                .env(format!("GIT_{who}_EMAIL"), "dogwatch@localhost");
         }
         for (name, value) in env {
             git.env(name, value);
@@ -209,5 +217,6 @@ impl Checkout {
 
 /// Returns a short hash of a text.
 fn fnv(text: &str) -> u64 {
-    text.bytes().fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

@@ -37,8 +37,7 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
         return;
     }
     let Ok(nonce) = nonce() else { return };
-    let lease =
-        Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
+    let lease = Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
     let (inputs, received) = mpsc::channel(MAX_INPUTS);
     let (orders, heard) = mpsc::unbounded_channel();
     worker.add(&id, orders.clone());
@@ -151,7 +150,6 @@ impl Holder {
                         id: self.id.clone(),
                         job: self.job.clone(),
                         epoch,
-                        run,
                         until,
                         inputs: self.inputs.clone(),
                     };

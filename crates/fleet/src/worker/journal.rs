@@ -171,7 +171,9 @@ pub fn read_line(line: &[u8]) -> Line {
         "iteration_completed" | "iteration_idle" | "iteration_failed" | "iteration_timed_out" => Line::Moved,
         "iteration_rate_limited" => Wall::from_rfc3339(&text("resets_at")).map_or(Line::Other, Line::Limited),
         "session_ended" => match event["cost_usd"].as_f64() {
-            Some(usd) if usd > 0.0 => Line::Cost(event["seq"].as_u64().unwrap_or(0), (usd * 1e6).round() as u64),
+            Some(usd) if usd > 0.0 => {
+                Line::Cost(event["seq"].as_u64().unwrap_or(0), (usd * 1e6).round() as u64)
+            }
             Some(_) | None => Line::Other,
         },
         "run_ended" => Line::Ended {
@@ -202,12 +204,18 @@ mod tests {
     #[test]
     fn lines_of_the_journal_are_read() {
         assert_eq!(read_line(br#"{"event":"iteration_completed"}"#), Line::Moved);
-        assert_eq!(read_line(br#"{"seq":7,"event":"session_ended","cost_usd":0.25}"#), Line::Cost(7, 250_000));
+        assert_eq!(
+            read_line(br#"{"seq":7,"event":"session_ended","cost_usd":0.25}"#),
+            Line::Cost(7, 250_000)
+        );
         let ended = Line::Ended { outcome: "clean".into(), exit_code: 0 };
         assert_eq!(read_line(br#"{"event":"run_ended","outcome":"clean","exit_code":0}"#), ended);
-        let limited = read_line(br#"{"event":"iteration_rate_limited","resets_at":"2026-11-17T12:00:00.000Z"}"#);
+        let limited =
+            read_line(br#"{"event":"iteration_rate_limited","resets_at":"2026-11-17T12:00:00.000Z"}"#);
         assert!(matches!(limited, Line::Limited(_)), "{limited:?}");
-        for other in ["", "{", r#"{"event":"observed"}"#, r#"{"event":"iteration_rate_limited","resets_at":null}"#] {
+        for other in
+            ["", "{", r#"{"event":"observed"}"#, r#"{"event":"iteration_rate_limited","resets_at":null}"#]
+        {
             assert_eq!(read_line(other.as_bytes()), Line::Other, "{other}");
         }
     }

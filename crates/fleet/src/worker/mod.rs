@@ -188,7 +188,7 @@ impl Worker {
     fn presence(&self) -> Presence {
         Presence {
             worker: self.name().clone(),
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: host_name(),
             version: self.settings.version.clone(),
             accounts: self.settings.join.accounts.clone(),
             slots: self.settings.slots,
@@ -200,6 +200,11 @@ impl Worker {
             since: self.since,
         }
     }
+}
+
+/// Returns the name of this machine.
+fn host_name() -> String {
+    std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default().trim().to_owned()
 }
 
 /// Returns the load of the last minute, in hundredths of a process.
@@ -262,7 +267,9 @@ async fn report_presence(worker: Arc<Worker>) {
 async fn hear_drain(worker: Arc<Worker>, asked: Arc<watch::Sender<bool>>) {
     let key = names::worker_key(worker.name());
     let mut connections = worker.client.connections();
-    let Ok(mut wishes) = worker.client.subscribe(&names::key_subject(names::KV_WANT, &key)).await else { return };
+    let Ok(mut wishes) = worker.client.subscribe(&names::key_subject(names::KV_WANT, &key)).await else {
+        return;
+    };
     loop {
         // A wish may have been written while this worker was not connected.
         if let Ok(Some(stored)) = worker.client.get(names::KV_WANT, &key).await

@@ -4,7 +4,6 @@ use super::Worker;
 use super::child::{Child, Exit, LEASH_ENDED, Start};
 use super::command::{Cancel, CommandError};
 use super::copying::Copying;
-use super::git::Checkout;
 use super::journal::{self, Copier, Line, Remains};
 use crate::blob;
 use crate::client::FleetError;
@@ -49,7 +48,6 @@ pub(super) struct Task {
     pub id: JobId,
     pub job: Job,
     pub epoch: u64,
-    pub run: Option<RunId>,
     pub until: Boot,
     pub inputs: mpsc::Sender<Input>,
 }
@@ -273,7 +271,8 @@ impl Task {
     /// Pushes the result of a run that is over.
     async fn finish(&self, copying: &mut Copying, code: i32) -> Input {
         let cancel = Cancel::never();
-        let outcome = copying.ended.as_ref().map_or_else(|| "failed".to_owned(), |(outcome, _)| outcome.clone());
+        let outcome =
+            copying.ended.as_ref().map_or_else(|| "failed".to_owned(), |(outcome, _)| outcome.clone());
         let mut result = JobResult { outcome, exit_code: Some(code), ..JobResult::default() };
         let message = format!("dogwatch: result of {}", self.id);
         match copying.checkout.capture(&message, &cancel).await {
@@ -363,7 +362,11 @@ async fn limit(run_dir: watch::Receiver<Option<PathBuf>>, until: Wall) {
 }
 
 /// Sends a request to a run that may just be starting.
-async fn post_to_new_run(mut run_dir: watch::Receiver<Option<PathBuf>>, path: &'static str, body: serde_json::Value) {
+async fn post_to_new_run(
+    mut run_dir: watch::Receiver<Option<PathBuf>>,
+    path: &'static str,
+    body: serde_json::Value,
+) {
     let Ok(dir) = run_dir.wait_for(Option::is_some).await.map(|dir| dir.clone()) else { return };
     for _ in 0..RUN_TRIES {
         if post(dir.clone(), path, body.clone()).await.ok {

@@ -1,0 +1,129 @@
+//! Jobs that nothing happens to, and those that end in a particular way.
+
+use crate::harbor::{Harbor, git, id};
+use dogwatch_core::lease::JobState;
+use dogwatch_fleet::names;
+use dogwatch_fleet::record::Control;
+use rustix::process::Signal;
+use std::os::unix::fs::PermissionsExt;
+
+#[test]
+fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    harbor.submit("one", "s5");
+    let record = harbor.until_state("one", JobState::Done);
+    let result = record.result.expect("a result");
+    assert_eq!((result.outcome.as_str(), result.exit_code), ("clean", Some(0)), "{}", harbor.logs());
+    assert_eq!(result.branch.as_deref(), Some("refs/heads/dogwatch/one/1"));
+    let text = git(&harbor.repository(), &["show", "dogwatch/one/1:result.txt"]);
+    assert_eq!(text, "done\n");
+    harbor.assert_once("one");
+    assert_eq!(harbor.queued(), 0);
+    // The journal on the server names the same run.
+    let first = harbor.block_on(|client| async move {
+        client.read(names::EVENTS, &id("one").events_subject(), dogwatch_fleet::client::From::First).await
+    });
+    let text: String = first
+        .expect("pieces")
+        .iter()
+        .map(|piece| String::from_utf8_lossy(&piece.payload).into_owned())
+        .collect();
+    assert!(text.contains(record.run.expect("a run").as_str()) && text.contains("run_ended"), "{text}");
+}
+
+#[test]
+fn a_refused_push_leaves_a_bundle_and_the_job_still_ends() {
+    let mut harbor = Harbor::new(8);
+    let hook = harbor.repository().join("hooks/pre-receive");
+    std::fs::write(&hook, "#!/bin/sh\nexit 1\n").expect("written");
+    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("a hook");
+    harbor.start_worker("anna");
+    harbor.submit("one", "s5");
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "clean");
+    assert_eq!((result.branch, result.bundle.as_deref()), (None, Some("acme.one/1/result.bundle")));
+}
+
+#[test]
+fn a_drained_worker_gives_its_job_back_and_another_continues_the_same_run() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    harbor.submit("one", "s60");
+    harbor.until_works("one", 3);
+    let run = harbor.record("one").run;
+    harbor.start_worker("otto");
+    harbor.signal("anna", Signal::TERM);
+    assert!(harbor.wait("anna").success(), "{}", harbor.logs());
+    let record = harbor.until_state("one", JobState::Done);
+    assert_eq!((record.owner.as_str(), record.epoch, record.crashes), ("otto", 2, 0));
+    assert!(run.is_some() && record.run == run, "{run:?} {:?}", record.run);
+    harbor.assert_once("one");
+}
+
+#[test]
+fn a_second_message_of_a_job_starts_nothing() {
+    let mut harbor = Harbor::new(8);
+    harbor.submit("one", "s5");
+    let body = serde_json::to_vec(&harbor.job("s5")).expect("JSON");
+    harbor.block_on(|client| async move {
+        client.publish(&id("one").queue_subject(), &[], body, None).await.expect("a second message");
+    });
+    harbor.start_worker("anna");
+    harbor.until_state("one", JobState::Done);
+    crate::harbor::until("the queue is empty", || harbor.queued() == 0);
+    harbor.assert_once("one");
+}
+
+#[test]
+fn the_cap_of_an_account_limits_its_jobs_on_all_workers_together() {
+    let mut harbor = Harbor::new(1);
+    for job in ["one", "two", "three"] {
+        harbor.submit(job, "s5");
+    }
+    harbor.start_worker("anna");
+    harbor.start_worker("otto");
+    let mut spans = Vec::new();
+    for job in ["one", "two", "three"] {
+        harbor.until_state(job, JobState::Done);
+        harbor.assert_once(job);
+        spans.extend(harbor.ticks(job).into_values().map(|(_, first, last, _)| (first, last)));
+    }
+    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    assert!(spans.windows(2).all(|pair| pair[0].1 < pair[1].0), "{spans:?}");
+}
+
+#[test]
+fn a_job_that_needs_a_label_waits_for_a_worker_that_has_it() {
+    let mut harbor = Harbor::new(8);
+    let mut job = harbor.job("s5");
+    job.needs = vec!["gpu".to_owned()];
+    harbor.block_on(|client| async move {
+        let at = dogwatch_core::time::moment::Wall(0);
+        dogwatch_fleet::submit::job(&client, &id("one"), &job, at).await.expect("queued");
+    });
+    harbor.start_worker("anna");
+    harbor.start_worker_at("otto", harbor.port(), &["--label", "gpu"]);
+    assert_eq!(harbor.until_state("one", JobState::Done).owner, "otto");
+}
+
+#[test]
+fn the_operator_stops_a_run_through_its_worker() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    let mut job = harbor.job("s5");
+    job.iterations = None;
+    harbor.block_on(|client| async move {
+        let at = dogwatch_core::time::moment::Wall(0);
+        dogwatch_fleet::submit::job(&client, &id("one"), &job, at).await.expect("queued");
+    });
+    harbor.until_works("one", 2);
+    crate::harbor::until("the run takes the request", || {
+        let body = serde_json::to_vec(&Control::Stop).expect("JSON");
+        let answer =
+            harbor.block_on(|client| async move { client.request(&id("one").control_subject(), body).await });
+        answer.is_ok_and(|answer| String::from_utf8_lossy(&answer).contains("true"))
+    });
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "stopped", "{}", harbor.logs());
+}

@@ -1,0 +1,10 @@
+//! Fleets with a real NATS server and real workers, and the faults that they must survive. The agents' own marks prove
+//! that no two of them worked on one job at once.
+
+#[path = "../kit/mod.rs"]
+mod kit;
+
+mod faults;
+mod harbor;
+mod jobs;
+mod proxy;

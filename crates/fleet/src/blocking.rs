@@ -1,0 +1,79 @@
+//! The crate for programs without an async runtime: one call starts a runtime, works and returns.
+
+use crate::client::{Client, FleetError, Log};
+use crate::join::JoinLine;
+use crate::names::JobId;
+use crate::record::Job;
+use crate::worker::{self, Settings};
+use crate::{names, submit};
+use dogwatch_core::time::moment::Wall;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+/// Ends a worker from another thread.
+pub struct Drain(watch::Sender<bool>);
+
+impl Drain {
+    /// Asks the worker to give its jobs back and end.
+    pub fn start(&self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// Returns a switch that ends a worker, and what the worker watches.
+pub fn drain() -> (Drain, watch::Receiver<bool>) {
+    let (switch, watched) = watch::channel(false);
+    (Drain(switch), watched)
+}
+
+fn runtime() -> Result<Runtime, FleetError> {
+    let made = Builder::new_current_thread().enable_all().build();
+    made.map_err(|error| FleetError::BadAnswer(format!("cannot start: {error}")))
+}
+
+/// Works until it is drained.
+pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Result<(), FleetError> {
+    runtime()?.block_on(worker::work(settings, log, drain))
+}
+
+/// Queues jobs. With `every`, each is queued again and again, as the schedule says.
+pub fn submit(
+    join: &JoinLine,
+    jobs: &[(JobId, Job)],
+    every: Option<&str>,
+    at: Wall,
+) -> Result<(), SubmitError> {
+    let runtime = runtime()?;
+    runtime.block_on(async {
+        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
+        for (id, job) in jobs {
+            if !submit::has_account(&client, &id.account).await? {
+                return Err(SubmitError::NoAccount(id.account.clone()));
+            }
+            match every {
+                Some(every) => submit::schedule(&client, &id.account, &id.job, every, job).await?,
+                None => match submit::job(&client, id, job, at).await {
+                    Ok(_) => {}
+                    Err(FleetError::Conflict) => return Err(SubmitError::Exists(id.clone())),
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+        client.flush().await;
+        Ok(())
+    })
+}
+
+/// Why a job was not queued.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SubmitError {
+    /// The fleet does not know the account.
+    #[error("the fleet has no account {0}")]
+    NoAccount(names::Name),
+    /// A job of that name exists.
+    #[error("there is a job {0} already")]
+    Exists(JobId),
+    /// The request failed.
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+}
