@@ -3,7 +3,8 @@
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
 use crate::names::JobId;
-use crate::record::Job;
+use crate::record::{Job, JobRecord};
+use crate::setup::{self, Setup};
 use crate::worker::{self, Settings};
 use crate::{names, submit};
 use dogwatch_core::time::moment::Wall;
@@ -34,6 +35,28 @@ fn runtime() -> Result<Runtime, FleetError> {
 /// Works until it is drained.
 pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Result<(), FleetError> {
     runtime()?.block_on(worker::work(settings, log, drain))
+}
+
+/// Creates the streams and buckets, and the queue of an account that may run so many jobs at once.
+pub fn set_up(join: &JoinLine, account: &names::Name, cap: i64, setup: Setup) -> Result<(), FleetError> {
+    runtime()?.block_on(async {
+        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
+        setup::create(&client, setup).await?;
+        setup::account(&client, account, cap, setup).await
+    })
+}
+
+/// Reads the records of all jobs.
+pub fn records(join: &JoinLine) -> Result<Vec<(JobId, JobRecord)>, FleetError> {
+    runtime()?.block_on(async {
+        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
+        let mut all = Vec::new();
+        for stored in client.keys(names::KV_JOBS, ">").await? {
+            let record = serde_json::from_slice(&stored.payload).ok();
+            all.extend(stored.subject.parse().ok().zip(record));
+        }
+        Ok(all)
+    })
 }
 
 /// Queues jobs. With `every`, each is queued again and again, as the schedule says.

@@ -182,7 +182,12 @@ impl Model {
         }
         let last = self.history.last().map(|seen| seen.record.state);
         if !last.is_some_and(JobState::is_over) || self.ends != 1 {
-            return Err(format!("the job ended {} times, as {last:?}", self.ends));
+            let line = |seen: &Seen| {
+                let record = &seen.record;
+                format!("{} {} {} {}", seen.revision, record.nonce, record.epoch, record.state.as_str())
+            };
+            let tail: Vec<String> = self.history.iter().rev().take(6).map(line).collect();
+            return Err(format!("the job ended {} times: {}", self.ends, tail.join(", ")));
         }
         self.story.end = last;
         Ok(self.story)

@@ -1,5 +1,6 @@
 //! Fleets with a real NATS server and real workers, and the faults that they must survive. The agents' own marks prove
 //! that no two of them worked on one job at once.
+#![cfg(feature = "fleet")]
 
 #[path = "../kit/mod.rs"]
 mod kit;

@@ -504,7 +504,10 @@ impl Lease {
     /// No process of the run is left: writes how it ended.
     fn ended(&mut self, now: Boot, set: impl FnOnce(&mut JobRecord)) {
         let Phase::Owning(own) = &mut self.phase else { return };
-        own.live = false;
+        // A run ends once: a later report must not change how.
+        if !std::mem::replace(&mut own.live, false) {
+            return;
+        }
         if own.lost {
             self.phase = Phase::Over;
             self.due = None;

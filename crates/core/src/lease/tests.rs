@@ -204,3 +204,11 @@ fn times_keep_their_proportion() {
     assert_eq!((short.renew, short.stop), (Dur::from_secs(1), Dur::from_millis(1_500)));
     assert_eq!(Times::with_lease(T.lease), T);
 }
+
+#[test]
+fn a_second_report_of_the_end_changes_nothing() {
+    let mut lease = owner();
+    lease.step(at(2), Input::Finished(JobResult::default()));
+    assert_eq!(lease.step(at(2), Input::Stopped), []);
+    assert_eq!(lease.step(at(3), Input::Written(5)), [Decision::Ack]);
+}
