@@ -66,7 +66,9 @@ impl From<CommandError> for Failure {
     fn from(error: CommandError) -> Failure {
         match error {
             CommandError::Canceled => Failure::Canceled,
-            error => Failure::Crashed(error.to_string()),
+            CommandError::Io(_) | CommandError::Failed { .. } | CommandError::TimedOut(_) => {
+                Failure::Crashed(error.to_string())
+            }
         }
     }
 }
