@@ -84,6 +84,8 @@ struct Worker {
     lease: Option<Lease>,
     message: usize,
     agent: Option<Agent>,
+    /// Whether it has started an agent for its lease.
+    owned: bool,
     /// Changes when the worker forgets everything.
     life: u64,
     /// The number of the open request.
@@ -125,6 +127,7 @@ pub fn play(seed: u64, planted: Planted) -> Result<Story, String> {
         lease: None,
         message: 0,
         agent: None,
+        owned: false,
         life: 0,
         open: 0,
         stopped: false,
@@ -277,6 +280,7 @@ impl Model {
         let lease = Lease::new(self.times(), &name, &nonce, self.messages[at].sequence, "job");
         self.workers[worker].lease = Some(lease);
         self.workers[worker].message = at;
+        self.workers[worker].owned = false;
         self.workers[worker].open = 0;
         self.input(worker, Input::Delivered)
     }
@@ -322,6 +326,7 @@ impl Model {
             Decision::KeepDelivery | Decision::Ack | Decision::Term(_) | Decision::GiveBack => {}
             Decision::Start { until, .. } => {
                 self.story.starts += 1;
+                self.workers[worker].owned = true;
                 let other = self.workers.iter().position(|other| other.agent.is_some());
                 if let Some(other) = other {
                     return Err(format!("worker {worker} started while an agent of {other} was alive"));
@@ -341,9 +346,6 @@ impl Model {
                 }
             }
             Decision::End => {
-                if self.workers[worker].lease.as_ref().is_some_and(Lease::is_lost) {
-                    self.story.losses += 1;
-                }
                 if self.workers[worker].agent.is_some() {
                     self.end_agent(worker, Input::Stopped);
                 } else {
@@ -352,6 +354,7 @@ impl Model {
                     self.after(1, Happening::Gone { worker, life, input: Input::Stopped });
                 }
             }
+            Decision::StepBack if self.workers[worker].owned => self.story.losses += 1,
             Decision::ReportPoison(_) | Decision::StepBack => {}
         }
         Ok(())
