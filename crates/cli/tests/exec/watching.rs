@@ -90,7 +90,9 @@ fn the_output_of_a_known_agent_is_interpreted_and_passed_on_unchanged() {
     done.assert_code(124);
     assert!(done.text().lines().count() > 5 && done.events().len() > 5, "all of it is JSON still");
     let errors = "claude init; repeat 9 { claude tool Bash fail 'make' 'no rule' }; hang";
-    let done = Running::start(actor(&project, &["--agent", "claude"], errors)).finish();
+    // The end of a call may be read later than its start.
+    let options = ["--agent", "claude", "--set", "watchdog.tool=1m"];
+    let done = Running::start(actor(&project, &options, errors)).finish();
     done.assert_code(124);
     assert!(done.stderr.starts_with("dogwatch exec: ended: Loop detected: 5 errors"), "{}", done.stderr);
     project.assert_no_process_left();

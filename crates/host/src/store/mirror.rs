@@ -141,7 +141,9 @@ impl Mirror {
                 home::make_private(&run_dir)?;
                 let journal = safe_file::create_new(&run_dir.join(journal::FILE), safe_file::PRIVATE)?;
                 let (source, pointer) = (source.to_owned(), pointer.clone());
-                let new = Copied { source, pointer, journal, bytes: 0, last: 0, alive: None };
+                // Before the run is listed: a listed run without the lock looks lost.
+                let alive = if *live { Some(Alive::hold(&run_dir)?) } else { None };
+                let new = Copied { source, pointer, journal, bytes: 0, last: 0, alive };
                 self.registry.add(&new.pointer)?;
                 copies.entry(run.clone()).or_insert(new)
             }
