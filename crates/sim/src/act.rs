@@ -70,6 +70,8 @@ pub struct Act {
     pub keeper_refuses: Option<(String, bool)>,
     /// When its keeper dies, since the start.
     pub keeper_dies: Option<Dur>,
+    /// How long after the exit its keeper reports it again.
+    pub repeats_exit: Option<Dur>,
     /// How long the pump takes to read what the agent printed.
     pub pump_lag: Dur,
     /// Whether everything that it prints is progress.
@@ -97,6 +99,7 @@ impl Act {
             start_report_after: Dur::ZERO,
             keeper_refuses: None,
             keeper_dies: None,
+            repeats_exit: None,
             pump_lag: Dur::ZERO,
             progress: false,
         }

@@ -118,6 +118,12 @@ impl World {
         self
     }
 
+    /// Stops dogwatch at `after` since the beginning, and continues it `lasts` later.
+    pub fn stopped(mut self, after: Dur, lasts: Dur) -> World {
+        self.plan(after, Happening::Stops(lasts, true));
+        self
+    }
+
     /// Reports all happenings of one moment together with the deadlines that are due then.
     pub fn together(mut self) -> World {
         self.together = true;

@@ -115,3 +115,39 @@ fn processes_that_outlive_their_keeper_are_killed_until_they_are_gone() {
     );
     assert_eq!(troubles(&world, "tree_stands"), 1);
 }
+
+/// Returns the signals that ended the sessions, as recorded.
+fn signals(world: &World) -> Vec<Option<i32>> {
+    let signal =
+        |event: &Event| if let Event::SessionEnded(ended) = event { Some(ended.signal) } else { None };
+    world.events.iter().filter_map(|recorded| signal(&recorded.event)).collect()
+}
+
+// promise: 1
+#[test]
+fn a_session_whose_keeper_died_is_recorded_as_killed() {
+    let once = plan(|s| s.max_iterations = Some(1));
+    let mut world = World::new(once, |_| Act { keeper_dies: Some(secs(5)), ..Act::hangs() });
+    let end = world.end();
+    assert_eq!((end.failed, world.elapsed()), (1, 5_000));
+    assert_eq!(signals(&world), [Some(9)]);
+}
+
+// promise: 1
+#[test]
+fn a_session_that_ran_before_its_keeper_died_is_not_called_again() {
+    let once = plan(|s| s.max_iterations = Some(1));
+    let dies_early = || Act { start_report_after: secs(10), keeper_dies: Some(secs(5)), ..Act::hangs() };
+    let mut world = World::new(once, move |_| dies_early());
+    let end = world.end();
+    assert_eq!((end.failed, world.sessions.len()), (1, 1), "{:?}", world.story());
+    assert_eq!(signals(&world), [Some(9)]);
+}
+
+#[test]
+fn a_repeated_report_about_an_earlier_job_changes_nothing() {
+    let twice = plan(|s| s.max_iterations = Some(2));
+    let mut world = World::new(twice, |_| Act { repeats_exit: Some(secs(4)), ..Act::works(secs(10)) });
+    let end = world.end();
+    assert_eq!((end.completed, end.failed, world.elapsed()), (2, 0, 20_000));
+}

@@ -2,7 +2,7 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
-use dogwatch_core::record::event::{EndedBy, Event, Outcome};
+use dogwatch_core::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Boot;
@@ -80,6 +80,16 @@ fn what_arrives_at_the_end_of_the_leash_is_not_recorded_after_the_end_of_the_run
     assert_eq!((world.end().exit_code, world.elapsed()), (6, 90_000));
     let last = world.events.last().map(|last| &last.event);
     assert!(matches!(last, Some(Event::RunEnded(_))), "{last:?}");
+}
+
+#[test]
+fn a_wake_that_arrives_at_the_end_of_the_leash_starts_no_iteration() {
+    let mut world = World::new(plan(|s| s.delay = Dur::from_hours(1)), |_| Act::works(MINUTE))
+        .at(Dur::ZERO, until(90))
+        .at(Dur::from_secs(90), Input::WakeAsked(WaitEndedBy::Operator));
+    assert_eq!((world.end().exit_code, world.elapsed()), (6, 90_000));
+    let story = world.story();
+    assert_eq!(story.iter().filter(|line| line.starts_with("iteration_started")).count(), 1, "{story:?}");
 }
 
 #[test]

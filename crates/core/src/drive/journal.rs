@@ -169,8 +169,8 @@ impl<F: JournalFile> Journal<F> {
     /// report the next sync as successful.
     fn write_again(&mut self, error: String) -> JournalError {
         self.good_len -= self.unsynced.len() as u64;
-        std::mem::swap(&mut self.pending, &mut self.unsynced);
-        self.pending.append(&mut self.unsynced);
+        // Every sync flushes first, so no later line is pending.
+        self.pending = std::mem::take(&mut self.unsynced);
         self.torn = true;
         JournalError::Io(error)
     }

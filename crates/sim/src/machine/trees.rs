@@ -125,8 +125,11 @@ impl Machine {
         let job = tree.job;
         let alone = tree.others == 0 && tree.act.keeper == Keeper::Reports;
         let (lives, node, holds) = (tree.keeper_lives, tree.job.node, tree.act.holds_pipes);
+        let repeats = tree.act.repeats_exit;
         if lives {
-            self.report_later(node, Dur::ZERO, Report::Exited { number, exit, alone });
+            for after in [Some(Dur::ZERO), repeats].into_iter().flatten() {
+                self.report_later(node, after, Report::Exited { number, exit, alone });
+            }
         }
         if let Some(holds) = holds {
             self.plan(holds, Happening::PipesClose(number));
@@ -155,10 +158,11 @@ impl Machine {
         }
     }
 
+    /// Hands over a report. A keeper serves the jobs of its node one after another, so the job of a report may be over.
     pub(super) fn keeper_reports(&mut self, node: NodeIx, report: Report) {
         let number = report.number();
         if let Some(tree) =
-            self.trees.get_mut(&node).filter(|tree| tree.number == number && tree.keeper_lives)
+            self.trees.get_mut(&node).filter(|tree| tree.number >= number && tree.keeper_lives)
         {
             tree.reports.push_back(report);
         }
