@@ -45,7 +45,7 @@ fn lines_whose_sync_failed_are_written_again_and_the_run_continues() {
     survives(DiskFaults { syncs: 1, ..DiskFaults::default() });
 }
 
-// promise: 5
+// promise: 10
 #[test]
 fn no_session_starts_while_the_prompt_of_another_cannot_be_written() {
     let mut world = World::new(graph(2, &[("a", &[]), ("b", &[])]), |_| Act::works(secs(10)));

@@ -123,7 +123,6 @@ fn signals(world: &World) -> Vec<Option<i32>> {
     world.events.iter().filter_map(|recorded| signal(&recorded.event)).collect()
 }
 
-// promise: 1
 #[test]
 fn a_session_whose_keeper_died_is_recorded_as_killed() {
     let once = plan(|s| s.max_iterations = Some(1));
@@ -133,7 +132,6 @@ fn a_session_whose_keeper_died_is_recorded_as_killed() {
     assert_eq!(signals(&world), [Some(9)]);
 }
 
-// promise: 1
 #[test]
 fn a_session_that_ran_before_its_keeper_died_is_not_called_again() {
     let once = plan(|s| s.max_iterations = Some(1));

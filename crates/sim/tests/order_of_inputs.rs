@@ -21,7 +21,7 @@ fn first(world: &World, what: &str, is_it: impl Fn(&Event) -> bool) -> usize {
     found.unwrap_or_else(|| panic!("no {what}: {:?}", world.story()))
 }
 
-// promise: 2
+// promise: 12
 #[test]
 fn silence_is_judged_with_changes_of_the_work_tree_that_are_not_recorded_yet() {
     let once = plan(|s| {
