@@ -14,7 +14,7 @@ use std::collections::BTreeMap;
 pub const MAX_EARLY: usize = 10_000;
 /// The most keepers whose reports are taken in one turn. The end of a session is costly, so if hundreds end together,
 /// deadlines are looked at in between. The others are heard in the next turns.
-pub const MAX_HEARD: usize = 8;
+pub const MAX_HEARD: usize = 2;
 
 /// A running job.
 #[derive(Debug)]
