@@ -38,7 +38,10 @@ pub fn update(path: &Path, mode: u32) -> io::Result<File> {
 /// Opens a file for writing and truncates it, but only after its owner is checked.
 pub fn create(path: &Path, mode: u32) -> io::Result<File> {
     let file = ours(path, OFlags::WRONLY | OFlags::CREATE, mode)?;
-    file.set_len(0)?;
+    // ext4 writes a truncated file to disk when it is closed, also one that was empty, and the next sync waits for it.
+    if file.metadata()?.len() > 0 {
+        file.set_len(0)?;
+    }
     Ok(file)
 }
 
