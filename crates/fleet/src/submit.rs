@@ -4,6 +4,7 @@ use crate::client::{Client, FleetError};
 use crate::names::{self, JobId, Name};
 use crate::record::{Job, JobRecord};
 use dogwatch_core::time::moment::Wall;
+use serde_json::json;
 
 /// Queues a job. Its record is created first: a name that exists is refused, however long ago the job was queued.
 pub async fn job(client: &Client, id: &JobId, job: &Job, at: Wall) -> Result<u64, FleetError> {
@@ -40,7 +41,7 @@ pub async fn schedule(
 pub async fn has_account(client: &Client, account: &Name) -> Result<bool, FleetError> {
     /// The server's number for a consumer that does not exist.
     const NO_CONSUMER: u64 = 10014;
-    match client.api(&format!("CONSUMER.INFO.{}.{account}", names::JOBS), &()).await {
+    match client.api(&format!("CONSUMER.INFO.{}.{account}", names::JOBS), &json!({})).await {
         Ok(_) => Ok(true),
         Err(error) if error.code() == Some(NO_CONSUMER) => Ok(false),
         Err(error) => Err(error),

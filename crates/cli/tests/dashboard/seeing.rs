@@ -71,6 +71,8 @@ fn a_page_gives_its_token_to_no_server_that_cannot_prove_it() {
     let mut page = serve.open_run(&project, &run_id(&project));
     page.wait("document.querySelector('.link-state.live')", "the connection");
     serve.running.kill();
+    // A request that the page sends before it notices that the server is gone has the token.
+    page.wait_for_text("disconnected for");
     // Another process takes the port, and answers whatever it is asked.
     let impostor = TcpListener::bind(&address).expect("the port is free");
     let (said, heard) = channel();

@@ -6,3 +6,4 @@ mod kit;
 
 mod server;
 mod view;
+mod whole;

@@ -12,6 +12,7 @@ use crate::join::JoinLine;
 use crate::names::{self, JobId, Name};
 use crate::record::{Control, ControlAnswer, JobRecord, Limit, Presence, Want};
 use crate::setup::{self, Setup};
+use crate::submit;
 use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
@@ -55,11 +56,7 @@ impl Operator {
     pub fn create_accounts(&self, accounts: &[Name]) -> Result<(), FleetError> {
         self.runtime.block_on(async {
             for account in accounts {
-                let info = self
-                    .client
-                    .api(&format!("CONSUMER.INFO.{}.{account}", names::JOBS), &serde_json::json!({}))
-                    .await;
-                if info.is_err() {
+                if !submit::has_account(&self.client, account).await? {
                     setup::account(&self.client, account, names::DEFAULT_CAP, Setup::default()).await?;
                 }
             }

@@ -1,0 +1,54 @@
+//! A fleet as the guide sets it up: every step is a command, over TLS, with the permissions of a worker.
+
+use crate::kit::TIMEOUT;
+use crate::server::Fleet;
+use rustix::process::Signal;
+use std::path::Path;
+use std::process::Command;
+use std::time::Instant;
+
+const LOOP: &str = "---\nagent: sh -c 'cat > /dev/null; echo hello > out'\nmax_iterations: 1\n---\nGo.\n";
+
+fn git(dir: &Path, args: &[&str]) -> String {
+    let who = ["-c", "user.name=a", "-c", "user.email=a@localhost"];
+    let done = Command::new("git").args(who).args(args).current_dir(dir).output().expect("git starts");
+    assert!(done.status.success(), "{args:?}: {}", String::from_utf8_lossy(&done.stderr));
+    String::from_utf8(done.stdout).expect("text")
+}
+
+#[test]
+fn a_submitted_loop_runs_on_a_worker_and_its_result_is_a_branch() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    let line = fleet.join("anna", "acme").to_string();
+    let repo = fleet.project.path("repo");
+    std::fs::create_dir_all(repo.join("work")).expect("makes a directory");
+    std::fs::write(repo.join("work/RALPH.md"), LOOP).expect("writes");
+    git(&repo, &["init", "--quiet", "-b", "main"]);
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "--quiet", "-m", "a loop"]);
+    let url = repo.to_str().expect("a path of text");
+    let dir = fleet.project.path("worker");
+    let dir = dir.to_str().expect("a path of text");
+    let work = fleet.project.start(&["work", &line, "--allow-repo", url, "--dir", dir]);
+    let submit = |account: &str, name: &str| {
+        let args = ["submit", "work", "--account", account, "--repo", url, "--name", name];
+        let done = fleet.project.command(&args).current_dir(&repo).output().expect("dogwatch starts");
+        (done.status.success(), String::from_utf8(done.stderr).expect("text"))
+    };
+    assert_eq!(submit("acme", "one"), (true, String::new()));
+    let began = Instant::now();
+    while git(&repo, &["branch", "--list", "dogwatch/one/1"]).is_empty() {
+        assert!(began.elapsed() < TIMEOUT, "there is no result");
+    }
+    assert_eq!(git(&repo, &["show", "dogwatch/one/1:out"]), "hello\n");
+    let (queued, why) = submit("corp", "two");
+    assert!(!queued && why.contains("the fleet has no account corp"), "{why}");
+    let (queued, why) = submit("acme", "one");
+    assert!(!queued && why.contains("there is a job acme.one already"), "{why}");
+    for ended in [&work, &up] {
+        ended.signal(Signal::TERM);
+    }
+    work.finish();
+    up.finish().assert_code(143);
+}
