@@ -180,7 +180,13 @@ fn a_connection_that_breaks_leaves_the_last_state_and_is_made_again() {
     assert_eq!((status, &body["error"]["message"]), (409, &Value::from("box: box is not connected")));
     machines.ssh("exec sh -c \"$command\"");
     server.until("/v1/machines", "is up again", |all| machine(all, "box")["state"] == "up");
-    assert_eq!(server.post(&format!("/v1/runs/{id}/wake")).0, 202);
+    // A host that is up may not have listed its runs yet.
+    let began = Instant::now();
+    let mut status = 404;
+    while status == 404 && began.elapsed() < TIMEOUT {
+        status = server.post(&format!("/v1/runs/{id}/wake")).0;
+    }
+    assert_eq!(status, 202);
     run.wait_for("wait_ended");
     run.wait_for("wait_started");
     server.until(&format!("/v1/runs/{id}"), "iteration 2", |s| s["nodes"][0]["iteration"] == 2);
