@@ -63,7 +63,7 @@ fn free_port() -> u16 {
 }
 
 impl Harbor {
-    /// Starts a server and creates streams, buckets and an account that may run so many jobs at once.
+    /// Starts a server and creates streams, buckets and an account with a cap on jobs at once.
     pub fn new(cap: i64) -> Harbor {
         let dir = TempDir::new().expect("a directory");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();

@@ -37,7 +37,7 @@ impl Proxy {
     }
 }
 
-/// Copies bytes. What arrives while the line is cut is lost, so the connection is closed when it is whole again.
+/// Copies bytes. Bytes that arrive while the line is cut are lost, so the connection is closed when it is whole again.
 fn copy(mut from: TcpStream, mut to: TcpStream, cut: &AtomicBool) {
     from.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
     let mut lost = false;

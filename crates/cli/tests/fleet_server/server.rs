@@ -225,7 +225,7 @@ fn a_server_ends_with_the_command_that_runs_it_even_when_it_is_killed() {
     assert!(second.assert_code(2).stderr.contains("runs already"), "{}", second.stderr);
     up.kill();
     fleet.project.wait_until_no_process_left();
-    // What was set up is still there.
+    // The streams and buckets are still there.
     let up = fleet.up();
     let operator = Operator::connect(&fleet.operator()).expect("connects");
     assert_eq!(operator.fleet().expect("answers").jobs, []);

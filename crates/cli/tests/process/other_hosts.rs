@@ -1,4 +1,4 @@
-//! `--host`: the runs of other machines over SSH. A program named `ssh` stands in for it: it runs the command on this machine, in
+//! `--host`: the runs of other machines over SSH. A program named `ssh` replaces it and runs the command on this machine, in
 //! the home and state directory of another project.
 
 use crate::kit::{GRACES, Project, Running, TIMEOUT};

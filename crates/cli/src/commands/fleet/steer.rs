@@ -1,4 +1,4 @@
-//! What the operator asks of a running fleet.
+//! Requests of the operator to a running fleet.
 
 use super::dir::{DirArgs, FleetDir};
 use crate::error::{CliError, print_line};
