@@ -3,6 +3,7 @@
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 
 use rustix::process::Signal;
 
@@ -60,17 +61,6 @@ pub(super) fn full_set() -> libc::sigset_t {
     set
 }
 
-/// Returns every signal, including the two that the C library reserves for its threads and leaves out of
-/// `sigfillset`. Otherwise a spawned process would have them ignored.
-pub(super) fn truly_full_set() -> libc::sigset_t {
-    let mut set = MaybeUninit::<libc::sigset_t>::uninit();
-    // SAFETY: a signal set is an array of bits. All bits set is a valid value, and all bytes are initialized.
-    unsafe {
-        set.as_mut_ptr().write_bytes(0xff, 1);
-        set.assume_init()
-    }
-}
-
 fn set_of(signals: &[Signal]) -> libc::sigset_t {
     let mut set = empty_set();
     for signal in signals {
@@ -80,28 +70,34 @@ fn set_of(signals: &[Signal]) -> libc::sigset_t {
     set
 }
 
-fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<()> {
-    // SAFETY: `set` is initialized and only read; the old mask is not asked for.
-    match unsafe { libc::pthread_sigmask(how, set, std::ptr::null_mut()) } {
-        0 => Ok(()),
+fn change_mask(how: libc::c_int, set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    let mut old = empty_set();
+    // SAFETY: `set` is initialized and only read; the old mask is written to a valid place.
+    match unsafe { libc::pthread_sigmask(how, set, &raw mut old) } {
+        0 => Ok(old),
         error => Err(io::Error::from_raw_os_error(error)),
     }
 }
 
+/// Blocks exactly these signals in this thread, and returns those that were blocked before.
+pub(super) fn replace_mask(set: &libc::sigset_t) -> io::Result<libc::sigset_t> {
+    change_mask(libc::SIG_SETMASK, set)
+}
+
 /// Blocks every signal that can be blocked, in this thread and the threads it starts later.
 pub fn block_all() -> io::Result<()> {
-    change_mask(libc::SIG_SETMASK, &full_set())
+    replace_mask(&full_set()).map(drop)
 }
 
 /// Blocks these signals in this thread and the threads it starts later.
 pub fn block(signals: &[Signal]) -> io::Result<()> {
-    change_mask(libc::SIG_BLOCK, &set_of(signals))
+    change_mask(libc::SIG_BLOCK, &set_of(signals)).map(drop)
 }
 
 /// Blocks SIGPIPE in this thread. A write to a closed pipe then returns EPIPE here, whatever the process does with
 /// the signal elsewhere.
 pub fn block_pipe_signal_here() -> io::Result<()> {
-    change_mask(libc::SIG_BLOCK, &set_of(&[Signal::PIPE]))
+    change_mask(libc::SIG_BLOCK, &set_of(&[Signal::PIPE])).map(drop)
 }
 
 fn set_action(signal: Signal, action: libc::sighandler_t) -> io::Result<()> {
@@ -118,14 +114,17 @@ pub fn default_action(signal: Signal) -> io::Result<()> {
     set_action(signal, libc::SIG_DFL)
 }
 
-/// Restores the default action of every signal and unblocks all of them, as a program expects at its start.
+/// Restores the default action of every signal and unblocks all of them, as a program expects at its start. Allocates
+/// nothing and changes no memory, so that it can run right after a fork.
 pub(super) fn forget_all() -> io::Result<()> {
+    // A zeroed action of the kernel is SIG_DFL without flags. The C library refuses to reset its own two signals.
+    let default = [0_usize; 4];
+    let old = ptr::null_mut::<libc::c_void>();
     for number in 1..=libc::SIGRTMAX() {
-        // The actions of KILL, of STOP and of the signals of the C library cannot be changed and are the default.
-        // SAFETY: SIG_DFL installs no handler, and an invalid number is only an error.
-        unsafe { libc::signal(number, libc::SIG_DFL) };
+        // SAFETY: the action installs no handler and is large enough on every architecture. KILL and STOP are errors.
+        unsafe { libc::syscall(libc::SYS_rt_sigaction, number, default.as_ptr(), old, size_of::<u64>()) };
     }
-    change_mask(libc::SIG_SETMASK, &empty_set())
+    replace_mask(&empty_set()).map(drop)
 }
 
 /// Ignores a signal in this process and, unless they change it, in the processes it starts.

@@ -1,12 +1,19 @@
-//! Starts processes with `posix_spawn`, which does not copy this process and reports the errno of a failed exec.
+//! Starts processes without a copy of this one's memory, and reports the errno of a failed exec.
+//!
+//! `posix_spawn` works in the same way, but glibc before 2.29 cannot change the directory in it, and glibc before 2.26
+//! cannot start a session. The packages must run on older systems.
 
 use std::ffi::{CStr, CString};
 use std::io;
-use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::BorrowedFd;
 use std::ptr;
 
-use super::signal::{empty_set, truly_full_set};
+use super::signal::{self, full_set};
+
+/// The size of the child's stack. The child calls the kernel a few times and holds nothing large.
+const STACK_BYTES: usize = 64 << 10;
+/// The exit code of a child that could not become the program. The caller gets the error instead.
+const NOT_STARTED: libc::c_int = 127;
 
 /// The description of a process to start. The path is used as is, without a search, relative to `cwd`.
 #[derive(Debug)]
@@ -19,98 +26,76 @@ pub struct Spawn<'a> {
     pub env: &'a [CString],
     /// The working directory.
     pub cwd: &'a CStr,
-    /// stdin, stdout and stderr.
+    /// stdin, stdout and stderr. Their numbers are above 2.
     pub stdio: [BorrowedFd<'a>; 3],
+}
+
+/// What the child needs, in a form that it can use without an allocation.
+struct Child<'a> {
+    what: &'a Spawn<'a>,
+    argv: &'a [*const libc::c_char],
+    env: &'a [*const libc::c_char],
+    /// The errno of the step that failed; 0 while none has.
+    errno: libc::c_int,
 }
 
 /// Starts a process in its own session, with no signal blocked or ignored. Returns its pid, which is also its session
 /// id and group id.
 pub fn spawn(what: &Spawn<'_>) -> io::Result<i32> {
-    let attributes = Attributes::new()?;
-    let actions = Actions::new(what)?;
-    let argv = pointers(what.argv);
-    let env = pointers(what.env);
-    let mut pid = 0;
-    // SAFETY: all pointers come from objects that live until the call returns. The vectors end in null and their
-    // strings are borrowed from `what`. The child has copied or replaced its memory by then.
-    let error = unsafe {
-        libc::posix_spawn(
-            &raw mut pid,
-            what.path.as_ptr(),
-            &raw const actions.0,
-            &raw const attributes.0,
-            argv.as_ptr(),
-            env.as_ptr(),
+    let (argv, env) = (pointers(what.argv), pointers(what.env));
+    let mut child = Child { what, argv: &argv, env: &env, errno: 0 };
+    let mut stack = Box::<[u128]>::new_uninit_slice(STACK_BYTES / size_of::<u128>());
+    // No handler of this process may run in the child, because both use the same memory.
+    let mask = signal::replace_mask(&full_set())?;
+    // SAFETY: the child has a stack of its own, which grows down from an aligned end. With CLONE_VFORK this thread waits
+    // until the child has exited or become the program, so everything that `child` points to outlives its use.
+    let pid = unsafe {
+        libc::clone(
+            become_program,
+            stack.as_mut_ptr_range().end.cast(),
+            libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD,
+            (&raw mut child).cast(),
         )
     };
-    check(error).map(|()| pid)
+    let cloned = if pid < 0 { Err(io::Error::last_os_error()) } else { Ok(pid) };
+    signal::replace_mask(&mask)?;
+    let pid = cloned?;
+    if child.errno != 0 {
+        // SAFETY: the child exits now and belongs to this process; its status is not wanted.
+        unsafe { libc::waitpid(pid, ptr::null_mut(), 0) };
+        return Err(io::Error::from_raw_os_error(child.errno));
+    }
+    Ok(pid)
 }
 
-fn check(error: libc::c_int) -> io::Result<()> {
-    if error == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(error)) }
+/// Returns a null-terminated pointer array.
+fn pointers(strings: &[CString]) -> Vec<*const libc::c_char> {
+    strings.iter().map(|string| string.as_ptr()).chain([ptr::null()]).collect()
 }
 
-/// Returns a null-terminated pointer array. `posix_spawn` takes `*mut` for historical reasons and writes to none of
-/// the strings.
-fn pointers(strings: &[CString]) -> Vec<*mut libc::c_char> {
-    strings.iter().map(|string| string.as_ptr().cast_mut()).chain([ptr::null_mut()]).collect()
-}
-
-struct Attributes(libc::posix_spawnattr_t);
-
-impl Attributes {
-    fn new() -> io::Result<Self> {
-        let mut raw = MaybeUninit::<libc::posix_spawnattr_t>::zeroed();
-        // SAFETY: init turns the memory into a valid object; it is used only after success.
-        let mut attributes = unsafe {
-            check(libc::posix_spawnattr_init(raw.as_mut_ptr()))?;
-            Self(raw.assume_init())
-        };
-        let flags = libc::POSIX_SPAWN_SETSID
-            | libc::POSIX_SPAWN_SETSIGMASK as libc::c_short
-            | libc::POSIX_SPAWN_SETSIGDEF as libc::c_short;
-        let this = &raw mut attributes.0;
-        // SAFETY: `this` is initialized; the two sets are copied.
-        unsafe {
-            check(libc::posix_spawnattr_setsigmask(this, &empty_set()))?;
-            check(libc::posix_spawnattr_setsigdefault(this, &truly_full_set()))?;
-            check(libc::posix_spawnattr_setflags(this, flags))?;
+/// The child: turns itself into the program. It shares the memory of its parent, so it only calls the kernel.
+extern "C" fn become_program(child: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: `spawn` passes a pointer to a `Child` and waits, so that only this code uses it now.
+    let child = unsafe { &mut *child.cast::<Child<'_>>() };
+    let error = match prepare(child.what) {
+        Ok(()) => {
+            let (argv, env) = (child.argv.as_ptr(), child.env.as_ptr());
+            // SAFETY: the path is a C string, and both arrays of C strings end in null.
+            unsafe { libc::execve(child.what.path.as_ptr(), argv, env) };
+            io::Error::last_os_error()
         }
-        Ok(attributes)
-    }
+        Err(error) => error,
+    };
+    child.errno = error.raw_os_error().unwrap_or(libc::EIO);
+    NOT_STARTED
 }
 
-impl Drop for Attributes {
-    fn drop(&mut self) {
-        // SAFETY: initialized in `new`, destroyed once.
-        unsafe { libc::posix_spawnattr_destroy(&raw mut self.0) };
-    }
-}
-
-struct Actions(libc::posix_spawn_file_actions_t);
-
-impl Actions {
-    fn new(what: &Spawn<'_>) -> io::Result<Self> {
-        let mut raw = MaybeUninit::<libc::posix_spawn_file_actions_t>::zeroed();
-        // SAFETY: init turns the memory into a valid object; it is used only after success.
-        let mut actions = unsafe {
-            check(libc::posix_spawn_file_actions_init(raw.as_mut_ptr()))?;
-            Self(raw.assume_init())
-        };
-        let this = &raw mut actions.0;
-        for (target, fd) in (0..).zip(&what.stdio) {
-            // SAFETY: `this` is initialized; the numbers belong to descriptors borrowed by `what`.
-            unsafe { check(libc::posix_spawn_file_actions_adddup2(this, fd.as_raw_fd(), target))? };
-        }
-        // SAFETY: `this` is initialized; the C library copies the path.
-        unsafe { check(libc::posix_spawn_file_actions_addchdir_np(this, what.cwd.as_ptr()))? };
-        Ok(actions)
-    }
-}
-
-impl Drop for Actions {
-    fn drop(&mut self) {
-        // SAFETY: initialized in `new`, destroyed once.
-        unsafe { libc::posix_spawn_file_actions_destroy(&raw mut self.0) };
-    }
+fn prepare(what: &Spawn<'_>) -> io::Result<()> {
+    rustix::process::setsid()?;
+    signal::forget_all()?;
+    let [stdin, stdout, stderr] = what.stdio;
+    rustix::stdio::dup2_stdin(stdin)?;
+    rustix::stdio::dup2_stdout(stdout)?;
+    rustix::stdio::dup2_stderr(stderr)?;
+    Ok(rustix::process::chdir(what.cwd)?)
 }
