@@ -46,7 +46,12 @@ pub fn play_or_test(tests: &[Test]) -> ExitCode {
 
 /// Supports the arguments of the standard test runner that cargo and nextest use.
 fn run(tests: &[Test], arguments: &[String]) -> ExitCode {
-    let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|one| one.starts_with('-'));
+    // `--format terse`, as nextest asks for it, is one flag and not a flag and the name of a test.
+    let mut before = "";
+    let (flags, names): (Vec<&String>, Vec<&String>) = arguments.iter().partition(|one| {
+        let value = std::mem::replace(&mut before, one) == "--format";
+        value || one.starts_with('-')
+    });
     let flag = |name: &str| flags.iter().any(|flag| *flag == name);
     let exact = flag("--exact");
     let named = |name: &str, test: &str| if exact { name == test } else { test.contains(name) };
