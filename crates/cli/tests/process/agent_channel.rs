@@ -113,7 +113,7 @@ fn a_reported_state_counts_like_a_marker() {
     let text = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
     assert!(text(3).starts_with("Nothing has failed"), "{}", text(3));
     assert!(text(4).starts_with("This loop has no checks"), "{}", text(4));
-    assert!(!project.run_dir().join("loop/000001/mcp.json").exists(), "the key goes with its session");
+    assert!(!project.run_dir().join("loop/mcp.json").exists(), "the key goes with its run");
 }
 
 #[test]

@@ -7,6 +7,8 @@ use dogwatch_core::Run;
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 /// The MCP setup of a session. Its files are removed when it is dropped.
@@ -35,6 +37,19 @@ impl Drop for McpSession {
     }
 }
 
+/// The session files of the run's nodes. They stay until the end of the run, because creating and removing a file for each
+/// session takes longer than everything else that dogwatch does for it. The token in a file is void once its session has ended.
+#[derive(Default)]
+pub(super) struct SessionFiles(RefCell<BTreeSet<PathBuf>>);
+
+impl Drop for SessionFiles {
+    fn drop(&mut self) {
+        for file in self.0.get_mut().iter() {
+            let _ = std::fs::remove_file(file);
+        }
+    }
+}
+
 impl HostShell<'_> {
     /// Prepares the MCP setup of a session, if its node has MCP enabled. The session runs without it if this fails.
     pub(super) fn session_setup(
@@ -59,13 +74,15 @@ impl HostShell<'_> {
             iteration: job.iteration,
             pinned: self.pinned(run, job.node),
         };
+        let file = place.session_file();
         let step = match mcp_setup::prepare(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
-                news.push(mcp_not_injected(&format!("{}: {error}", dir.join(mcp_setup::FILE).display())));
+                news.push(mcp_not_injected(&format!("{}: {error}", file.display())));
                 return None;
             }
         };
+        self.session_files.0.borrow_mut().insert(file);
         if let Some(why) = &step.not_injected {
             news.push(mcp_not_injected(why));
         }

@@ -24,7 +24,7 @@ use std::hint::black_box;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
-/// The name of the session file in the iteration's directory.
+/// The name of the session file in the node's directory. Each session of the node overwrites it.
 pub const FILE: &str = "mcp.json";
 /// The name of the artifact directory in the iteration's directory.
 pub const ARTIFACTS: &str = "artifacts";
@@ -110,7 +110,7 @@ impl SessionFile {
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
-        write_private(path, &serde_json::to_vec(self)?)
+        safe_file::overwrite(path, safe_file::PRIVATE, &serde_json::to_vec(self)?)
     }
 }
 
@@ -130,6 +130,13 @@ pub struct Place<'a> {
     pub iteration: Iteration,
     /// The pinned files, if the node has checks.
     pub pinned: Option<Pinned>,
+}
+
+impl Place<'_> {
+    /// Returns the path of the session file.
+    pub fn session_file(&self) -> PathBuf {
+        self.run_dir.join(self.node.as_str()).join(FILE)
+    }
 }
 
 /// Everything a session needs at its start to reach dogwatch.
@@ -157,7 +164,7 @@ pub fn prepare(
     launch: &Launch,
 ) -> io::Result<SessionSetup> {
     let token = random_token()?;
-    let path = place.iteration_dir.join(FILE);
+    let path = place.session_file();
     let file = SessionFile {
         socket: socket::path(place.run_dir),
         run: place.run.clone(),
@@ -180,7 +187,6 @@ pub fn prepare(
             (TOKEN_VAR.to_owned(), token.clone()),
         ],
         token,
-        files: vec![path.clone()],
         ..SessionSetup::default()
     };
     let own_state = home::user_state_dir().join("mcp").join(format!("{}-{}.json", place.run, place.node));

@@ -35,6 +35,7 @@ use crate::store::home::{self, StateDir};
 use crate::store::journal::Journal;
 use crate::store::lock::Lock;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
+use agent_channel::SessionFiles;
 use dogwatch_core::Run;
 use dogwatch_core::drive;
 use dogwatch_core::record::event::{Recorded, Usage, WaitEndedBy};
@@ -149,6 +150,7 @@ struct HostShell<'f> {
     clocks: Clocks,
     /// The running jobs and all keepers.
     slots: Slots,
+    session_files: SessionFiles,
     prompts: Prompts,
     watchers: Watchers,
     /// Delivers notifications. Started with the first one.
@@ -231,6 +233,7 @@ impl<'f> Driver<'f> {
             signals,
             clocks,
             slots: Slots::default(),
+            session_files: SessionFiles::default(),
             prompts: Prompts::new(
                 Prompter::new(setup.loop_file.clone(), &setup.loop_text, templates),
                 digester,

@@ -68,6 +68,17 @@ pub fn read_named(path: &Path) -> io::Result<File> {
     }
 }
 
+/// Replaces the content of a file that is often rewritten. Unlike [`write()`], it never makes the file empty, after which
+/// ext4 would write the new content to disk at once. A crash may leave a mix of both contents.
+pub fn overwrite(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let mut file = ours(path, OFlags::WRONLY | OFlags::CREATE, mode)?;
+    file.write_all(content)?;
+    if file.metadata()?.len() > content.len() as u64 {
+        file.set_len(content.len() as u64)?;
+    }
+    Ok(())
+}
+
 /// Replaces the content of a file, in place.
 pub fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     create(path, mode)?.write_all(content)
@@ -210,6 +221,16 @@ mod tests {
         symlink(dir.join("target"), &places[3]).expect("a link");
         let words = ["a FIFO", "a directory", "a symbolic link", "a symbolic link"];
         places.into_iter().zip(words).collect()
+    }
+
+    #[test]
+    fn an_overwritten_file_holds_the_new_content_only() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let path = dir.path().join("x");
+        for content in ["first", "longer than the first", "short", ""] {
+            overwrite(&path, PRIVATE, content.as_bytes()).expect("writes");
+            assert_eq!(std::fs::read_to_string(&path).expect("is there"), content);
+        }
     }
 
     // promise: 14
