@@ -169,3 +169,35 @@ fn a_verdict_shows_its_evidence_and_a_graph_its_nodes() {
     page.wait("document.querySelector('.graph .node.chosen')", "the choice");
     page.assert_no_errors();
 }
+
+#[test]
+fn a_learning_run_shows_its_week_and_its_planned_looks() {
+    let front = "idle: {strategy: learned, delay: 25s, max_delay: 25s, longest: 1m}";
+    let project = Project::acting_with(front, "marker idle no_pending_tasks");
+    let mut run = project.start_run(&[]);
+    run.wait_for("wait_started");
+    let serve = Serve::start(&project);
+    let mut page = serve.open_run(&project, &run_id(&project));
+    page.size(1280, 1000);
+    page.wait(
+        "document.querySelectorAll('.heat-map td.heat').length === 168",
+        "a cell for each hour of the week",
+    );
+    let said = page.text("document.querySelector('.forecast').innerText");
+    for part in ["next look", "planned looks: "] {
+        assert!(said.contains(part), "{part} is missing in {said:?}");
+    }
+    // The pointer finds a planned look on the time axis, right of the end of the wait so far.
+    let found = "(() => {
+        const canvas = document.querySelector('canvas.lanes'), box = canvas.getBoundingClientRect();
+        for (let y = 0; y < box.height; y += 6) for (let x = box.width - 2; x > box.width / 4; x -= 4) {
+            canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: box.x + x, clientY: box.y + y, bubbles: true }));
+            const tip = document.querySelector('.tip');
+            if (!tip.hidden && tip.innerText.includes('Planned look')) return true;
+        }
+        return false;
+    })()";
+    page.wait(found, "a planned look on the time axis");
+    page.screenshot("forecast");
+    page.assert_no_errors();
+}

@@ -63,6 +63,7 @@ function ofChannel(model, { channel, tool, at }) {
 export function about(model, found) {
   if (found.mark) return ofMark(model, found);
   if (found.session) return ofSession(model, found);
+  if (found.look) return [head("wait", "Planned look", found.look)];
   if (found.wait) return ofWait(found);
   if (found.check) return ofCheck(found);
   if (found.channel) return ofChannel(model, found);

@@ -94,7 +94,7 @@ export class Timeline {
     const first = this.model.first ?? now - 60_000;
     const span = Math.max(now - first, 10_000);
     // The first planned look is shown if it is not too far away.
-    const ahead = Math.min(Math.max(span * 0.03, ((this.looks[0] ?? now) - now) * 1.1), span * 0.5);
+    const ahead = Math.min(Math.max(span * 0.03, ((this.looks[0] ?? now) - now) * 1.1), Math.max(span * 0.5, 30_000));
     this.setWindow(first - span * 0.01, now + ahead);
     this.setFollowState(true);
   }
@@ -392,13 +392,22 @@ export class Timeline {
       p.lineWidth = 1;
       if (x1 - x0 > 6) for (const x of [x0, x1]) p.fillStyle = p.strokeStyle, p.fillRect(x - 1, mid - 4, 2, 8);
     }
-    // The planned looks.
-    p.strokeStyle = this.c.brass;
-    for (const at of this.looks) {
-      if (at < now || at > this.to) continue;
+    this.drawLooks(p, mid, now);
+  }
+
+  /** Draws the planned looks, or the time of the next one if it is beyond the end of the axis. */
+  drawLooks(p, mid, now) {
+    const next = this.looks.filter((at) => at > now);
+    p.strokeStyle = p.fillStyle = this.c.brass;
+    for (const at of next) {
+      if (at > this.to) break;
       p.beginPath();
       p.arc(this.x(at), mid, 3, 0, 2 * Math.PI);
       p.stroke();
+    }
+    if (next[0] > this.to && now < this.to) {
+      p.textAlign = "right";
+      p.fillText(`next look ${shortClock(next[0])} \u203a`, this.g.width - 4, mid - 5);
     }
   }
 
@@ -532,7 +541,7 @@ export class Timeline {
         return { at, session: visible(this.model.sessions, at - near, at + near, now).filter((s) => this.shown(s) && (this.g.rows === 1 || s.row === row)).at(-1) };
       }
       case "channel": return { at, channel: lane.channel, tool: lane.channel === "stdout" ? hit(this.model.tools) : undefined };
-      case "wait": return { at, wait: hit(this.model.waits) };
+      case "wait": return { at, look: this.looks.find((look) => look > now && Math.abs(look - at) <= near), wait: hit(this.model.waits) };
       case "check": return { at, check: hit(this.model.checks) };
       case "verdict": {
         const close = marksIn(this.model.marks, at - near, at + near);
