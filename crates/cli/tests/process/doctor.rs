@@ -105,3 +105,12 @@ fn a_read_only_state_directory_is_a_problem() {
     done.assert_code(1);
     assert_eq!(finding(&findings, "state directory")["level"], "problem");
 }
+
+#[test]
+fn a_file_in_place_of_the_state_directory_is_a_problem() {
+    let machine = Machine::new();
+    machine.project.file(".dogwatch", "");
+    let (done, findings) = machine.findings();
+    done.assert_code(1);
+    assert_eq!(finding(&findings, "state directory")["level"], "problem");
+}

@@ -104,9 +104,9 @@ fn trial(name: &str, dir: &Path, advice: &str) -> Finding {
     }
 }
 
-/// Returns the directory itself, or its nearest existing ancestor.
+/// Returns the directory itself, or what exists nearest above it. That may be a file, in which no directory can be made.
 fn nearest(dir: &Path) -> PathBuf {
-    dir.ancestors().find(|dir| dir.is_dir()).unwrap_or(Path::new("/")).to_owned()
+    dir.ancestors().find(|place| place.exists()).unwrap_or(Path::new("/")).to_owned()
 }
 
 struct Tried {
