@@ -16,11 +16,21 @@ pub fn configured(local: &Path) -> Option<Result<JoinLine, CliError>> {
 /// or else from a fleet on this machine.
 pub fn operator(local: &Path) -> Result<JoinLine, CliError> {
     let set = std::env::var(VARIABLE).ok().filter(|value| !value.is_empty());
-    let text = match &set {
-        Some(value) if value.starts_with("dogwatch+") => value.clone(),
-        Some(path) => read(Path::new(path))?,
-        None => read(local)?,
-    };
+    match &set {
+        Some(value) => given(value),
+        None => parse(&read(local)?),
+    }
+}
+
+/// Returns a join line that the user gave: the line itself, or the path of a file with it.
+pub fn given(text: &str) -> Result<JoinLine, CliError> {
+    match text.starts_with("dogwatch+") {
+        true => parse(text),
+        false => parse(&read(Path::new(text))?),
+    }
+}
+
+fn parse(text: &str) -> Result<JoinLine, CliError> {
     text.trim().parse().map_err(|error| {
         CliError::with_help(
             format!("cannot use the fleet's join line: {error}"),

@@ -10,6 +10,8 @@ use dogwatch_config::{
     Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_external, load_graph,
 };
 use dogwatch_core::record::ids::NodeName;
+#[cfg(feature = "fleet")]
+use dogwatch_core::record::notification::NotifyPolicy;
 use dogwatch_core::settings::{Plan, ReaderName, WatchPolicy};
 use dogwatch_core::watch::limits::{Estimate, Key};
 use dogwatch_host::fs::wake;
@@ -190,6 +192,28 @@ impl LoopFile {
             limit_notices: here.learned.take_notices(),
         })
     }
+}
+
+/// Returns the notification policy of the user's own `dogwatch.toml`.
+#[cfg(feature = "fleet")]
+pub fn user_notify() -> Result<NotifyPolicy, CliError> {
+    let user = read_settings(home::user_config_file())?;
+    let user = user.as_ref().map(|(name, text)| Source { name, text });
+    // The policy is part of every loop's settings, so any loop has it.
+    let loop_file = Source { name: "fleet", text: "---\nagent: sh\n---\n-\n" };
+    let (flags, detect) = (&Flags::default(), &dogwatch_agents::detect);
+    let sources = Sources {
+        loop_file,
+        user,
+        project: None,
+        flags,
+        args: &[],
+        node_name: "fleet",
+        detect,
+        machine: None,
+    };
+    let loaded = load(&sources).map_err(CliError::Diagnostics)?;
+    Ok(loaded.plan.nodes.first().map(|node| node.settings.notify.clone()).unwrap_or_default())
 }
 
 /// Returns the limits for external agents, from the user's and this directory's `dogwatch.toml`.

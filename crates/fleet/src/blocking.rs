@@ -3,7 +3,7 @@
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
 use crate::names::JobId;
-use crate::record::{Job, JobRecord};
+use crate::record::{Job, JobRecord, JobState};
 use crate::setup::{self, Setup};
 use crate::worker::{self, Settings};
 use crate::{names, submit};
@@ -46,16 +46,44 @@ pub fn set_up(join: &JoinLine, account: &names::Name, cap: i64, setup: Setup) ->
     })
 }
 
-/// Reads the records of all jobs.
-pub fn records(join: &JoinLine) -> Result<Vec<(JobId, JobRecord)>, FleetError> {
+/// Follows the records of all jobs, and calls `on_change` with each value until it returns false. Connects again by itself.
+pub fn follow(
+    join: &JoinLine,
+    mut on_change: impl FnMut(JobId, JobRecord) -> bool,
+) -> Result<(), FleetError> {
     runtime()?.block_on(async {
-        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
-        let mut all = Vec::new();
-        for stored in client.keys(names::KV_JOBS, ">").await? {
+        let client = Client::connect(join, true, std::sync::Arc::new(|_| {})).await?;
+        let mut records = client.watch(names::KV_JOBS, ">");
+        loop {
+            let stored = records.next().await;
+            // A removed record has no content.
             let record = serde_json::from_slice(&stored.payload).ok();
-            all.extend(stored.subject.parse().ok().zip(record));
+            let change = stored.subject.parse().ok().zip(record);
+            if change.is_some_and(|(id, record)| !on_change(id, record)) {
+                return Ok(());
+            }
         }
-        Ok(all)
+    })
+}
+
+/// Follows the records, and calls `notify` once for each poisoned job, also if more than one process follows them. Returns only
+/// with an error.
+pub fn follow_poison(join: &JoinLine, notify: impl Fn(JobId, JobRecord)) -> Result<(), FleetError> {
+    runtime()?.block_on(async {
+        let client = Client::connect(join, true, std::sync::Arc::new(|_| {})).await?;
+        let mut records = client.watch(names::KV_JOBS, ">");
+        loop {
+            let stored = records.next().await;
+            let record = serde_json::from_slice::<JobRecord>(&stored.payload).ok();
+            let Some((id, record)) = stored.subject.parse::<JobId>().ok().zip(record) else { continue };
+            if record.state != JobState::Poisoned {
+                continue;
+            }
+            // The first process to create the key notifies.
+            if client.put(names::KV_WANT, &names::notified_key(&id), &true, Some(0)).await.is_ok() {
+                notify(id, record);
+            }
+        }
     })
 }
 

@@ -2,9 +2,11 @@
 
 mod delivery;
 mod reading;
+mod watching;
 
 pub use delivery::{Delivery, Reply};
 pub use reading::From;
+pub use watching::Watch;
 
 use crate::join::JoinLine;
 use crate::names;

@@ -171,9 +171,29 @@ pub fn schedule_subject(account: &Name, name: &Name) -> String {
     format!("dw.sched.{account}.{name}")
 }
 
-/// Returns the subject that counts the cost of an account on a day (`2026-11-17`).
+/// Returns the subject that counts the cost of an account on a day (`2026-11-17`), in millionths of a dollar.
 pub fn cost_subject(account: &Name, day: &str) -> String {
     format!("dw.cost.{account}.{day}")
+}
+
+/// Returns the subject that counts the tokens of an account on a day.
+pub fn tokens_subject(account: &Name, day: &str) -> String {
+    format!("dw.cost.{account}.tokens-{day}")
+}
+
+/// Returns the key that says that the operator was notified of a poisoned job, in the bucket of wishes.
+pub fn notified_key(job: &JobId) -> String {
+    format!("_notified.{job}")
+}
+
+/// Returns the subject of the pieces of a worker's object.
+pub fn blob_pieces(worker: &Name, id: &str) -> String {
+    format!("$O.{BLOBS}.C.{worker}.{id}")
+}
+
+/// Returns the subject of the description of a worker's object; the key is its name in base64url.
+pub fn blob_description(worker: &Name, key: &str) -> String {
+    format!("$O.{BLOBS}.M.{worker}.{key}")
 }
 
 /// Returns the stream behind a bucket.
@@ -235,7 +255,7 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
     }
     // The name of a reading consumer is random, and only its creation says what it reads.
     publish.push(format!("$JS.API.CONSUMER.MSG.NEXT.{EVENTS}.*"));
-    publish.push(format!("$O.{BLOBS}.>"));
+    publish.extend([blob_pieces(worker, "*"), blob_description(worker, "*")]);
     Permissions { publish, subscribe }
 }
 
@@ -264,7 +284,7 @@ mod tests {
             assert!(!subject.starts_with("dw.jobs"), "{subject}");
             assert!(!words.contains(&"STREAM"), "{subject}");
             let own = subject.contains("acme") || subject.contains("anna");
-            let shared = subject.ends_with("MSG.NEXT.DW_EV.*") || subject.starts_with("$O.dw_blobs.");
+            let shared = subject.ends_with("MSG.NEXT.DW_EV.*");
             assert!(own || shared, "{subject}");
         }
     }

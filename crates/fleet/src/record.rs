@@ -74,6 +74,9 @@ pub struct Presence {
     /// Whether it takes no more jobs.
     #[serde(default)]
     pub draining: bool,
+    /// The jobs that it does not run, and why.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub refuses: Vec<Refusal>,
     /// Why it takes no jobs at the moment.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<String>,
@@ -84,18 +87,55 @@ pub struct Presence {
     pub since: Wall,
 }
 
+/// A job that a worker does not run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Refusal {
+    /// The job, as `account.job`.
+    pub job: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Why an account is parked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Parked {
+    /// The provider refused work.
+    RateLimit,
+    /// The budget of the day is spent.
+    Budget,
+}
+
 /// The limits of an account.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
-    /// Until when the account's provider refuses work.
+    /// Until when no job of the account starts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub until: Option<Wall>,
-    /// The worker that was refused.
+    /// Why, until then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<Parked>,
+    /// The worker that found out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub by: Option<Name>,
     /// The most that may be spent on one day, in millionths of a dollar.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub day_micro_usd: Option<u64>,
+    /// The most tokens that may be used on one day.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub day_tokens: Option<u64>,
+    /// How urgent the account's jobs are. A worker with several accounts serves the highest first.
+    #[serde(default)]
+    pub priority: i32,
+}
+
+/// Returns in words why an account is parked.
+pub fn why_parked(limit: &Limit) -> String {
+    let by = limit.by.as_ref().map_or_else(|| "a worker".to_owned(), ToString::to_string);
+    match limit.why {
+        Some(Parked::Budget) => "its budget of the day is spent".to_owned(),
+        Some(Parked::RateLimit) | None => format!("the provider refused {by}"),
+    }
 }
 
 /// What the operator wants of a job, beyond the state it is in.

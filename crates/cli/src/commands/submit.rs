@@ -1,13 +1,14 @@
-use super::work::join_line;
+use super::FleetDir;
 use crate::error::CliError;
+use crate::fleet_line;
 use crate::supervise::random;
 use dogwatch_fleet::blocking::{self, SubmitError};
-use dogwatch_fleet::join::VARIABLE;
 use dogwatch_fleet::names::JobId;
 use dogwatch_fleet::record::{JOB_VERSION, Job};
+use dogwatch_fleet::server::OPERATOR_LINE;
 use dogwatch_fleet::{FleetError, Name};
 use dogwatch_host::clock;
-use dogwatch_host::store::{home, journal};
+use dogwatch_host::store::journal;
 use std::path::{Component, Path};
 use std::process::{Command, Stdio};
 
@@ -74,7 +75,11 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     {
         return Err(CliError::usage("LOOP must be relative to the top of the repository"));
     }
-    let join = join_line(&operator_line(args))?;
+    let local = FleetDir::of_user().file(OPERATOR_LINE);
+    let join = match &args.join {
+        Some(line) => fleet_line::given(line)?,
+        None => fleet_line::operator(&local)?,
+    };
     let jobs = targets(args)?;
     let mut queued = Vec::new();
     for (repo, commit) in jobs {
@@ -94,7 +99,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         };
         queued.push((JobId { account: args.account.clone(), job: name(args)? }, job));
     }
-    blocking::submit(&join, &queued, args.every.as_deref(), clock::now().wall).map_err(|e| explain(&e))?;
+    blocking::submit(&join, &queued, args.every.as_deref(), clock::now().wall)
+        .map_err(|e| explain(&e, args))?;
     let mut text = String::new();
     for (id, job) in &queued {
         let how = args.every.as_ref().map_or_else(String::new, |every| format!(", {every}"));
@@ -103,7 +109,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(text.as_bytes())
 }
 
-fn explain(error: &SubmitError) -> CliError {
+fn explain(error: &SubmitError, args: &Args) -> CliError {
     match error {
         SubmitError::NoAccount(name) => CliError::with_help(
             error.to_string(),
@@ -113,14 +119,14 @@ fn explain(error: &SubmitError) -> CliError {
         SubmitError::Fleet(FleetError::Connect { .. }) => {
             CliError::with_help(error.to_string(), "start the server with `dogwatch fleet up`")
         }
-        SubmitError::Fleet(_) => CliError::usage(error.to_string()),
+        SubmitError::Fleet(FleetError::Refused { .. }) if args.every.is_some() => CliError::with_help(
+            format!("cannot queue by the schedule: {error}"),
+            "write six fields, seconds first, as in `0 0 6 * * *`, or `@every 1h`",
+        ),
+        SubmitError::Fleet(_) => {
+            CliError::with_help(error.to_string(), "`dogwatch doctor` checks the server")
+        }
     }
-}
-
-/// Returns where the operator's join line is.
-fn operator_line(args: &Args) -> String {
-    let default = || home::user_state_dir().join("fleet").join("operator.join").display().to_string();
-    args.join.clone().or_else(|| std::env::var(VARIABLE).ok()).unwrap_or_else(default)
 }
 
 /// Returns the name of a job.

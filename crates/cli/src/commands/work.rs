@@ -6,7 +6,7 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_fleet::blocking;
 use dogwatch_fleet::join::{JoinLine, MAX_LINE};
 use dogwatch_fleet::record::Job;
-use dogwatch_fleet::worker::{MAX_SLOTS, Settings};
+use dogwatch_fleet::worker::{Denied, MAX_SLOTS, Settings};
 use dogwatch_host::store::home;
 use dogwatch_host::sys::{SignalFd, block};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -52,6 +52,9 @@ Examples:
   dogwatch work join.txt --slots 4 --label gpu --allow-repo '*'
 
 A job runs the commands of its loop file on this machine. Allow only repositories that you trust.";
+
+const JOIN_HELP: &str =
+    "`dogwatch fleet join NAME --account ACCOUNT` on the machine of the fleet prints a join line";
 
 /// Runs `dogwatch work` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
@@ -102,19 +105,17 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 /// Reads a join line, or the file that contains it.
-pub fn join_line(text: &str) -> Result<JoinLine, CliError> {
+fn join_line(text: &str) -> Result<JoinLine, CliError> {
     let line = if text.starts_with("dogwatch+") {
         text.to_owned()
     } else {
         let mut line = String::new();
         let file = std::fs::File::open(text);
         file.and_then(|file| file.take(MAX_LINE as u64 + 1).read_to_string(&mut line))
-            .map_err(|e| CliError::usage(format!("cannot read {text}: {e}")))?;
+            .map_err(|e| CliError::with_help(format!("cannot read {text}: {e}"), JOIN_HELP))?;
         line
     };
-    line.parse().map_err(|e: dogwatch_fleet::join::JoinError| {
-        CliError::with_help(e.to_string(), "`dogwatch fleet join NAME` prints one")
-    })
+    line.parse().map_err(|e: dogwatch_fleet::join::JoinError| CliError::with_help(e.to_string(), JOIN_HELP))
 }
 
 /// Blocks the signals that end the worker, and returns a descriptor that reads them.
@@ -138,11 +139,13 @@ fn wait(signals: &SignalFd) {
 }
 
 /// Returns why a job may not run: it uses an agent that this worker does not allow.
-fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), String> {
+fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), Denied> {
     if agents.is_empty() {
         return Ok(());
     }
-    let broken = |_| format!("cannot read the settings of {}", job.path);
+    let broken = |error: CliError| {
+        Denied::Everywhere(format!("cannot read the settings of {}: {}", job.path, error.message()))
+    };
     let mut file = LoopFile::find(&tree.join(&job.path)).map_err(broken)?;
     tree.clone_into(&mut file.work_dir);
     let flags = Flags { set: job.set.clone(), ..Flags::default() };
@@ -156,7 +159,7 @@ fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), String> {
         let program = agent.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
         let program = program.to_string_lossy();
         if !agents.iter().any(|allowed| *allowed == program) {
-            return Err(format!("this worker does not allow the agent `{program}`"));
+            return Err(Denied::Here(format!("the agent `{program}` is not allowed")));
         }
     }
     Ok(())

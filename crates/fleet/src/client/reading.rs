@@ -25,9 +25,7 @@ pub enum From {
 impl Client {
     /// Reads the stored messages of a subject, which may contain wildcards, in their order.
     pub async fn read(&self, stream: &str, filter: &str, from: From) -> Result<Vec<Stored>, FleetError> {
-        let mut name = [0; 16];
-        getrandom::fill(&mut name).map_err(|error| FleetError::BadAnswer(error.to_string()))?;
-        let name: String = name.iter().map(|byte| format!("{byte:02x}")).collect();
+        let name = new_name()?;
         let mut config = json!({
             "name": name, "ack_policy": "none", "filter_subject": filter, "mem_storage": true, "num_replicas": 1,
             "inactive_threshold": INACTIVE.as_nanos() as u64, "deliver_policy": "all", "replay_policy": "instant",
@@ -84,21 +82,34 @@ impl Client {
             if message.status.is_some() {
                 break;
             }
-            let reply = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
-            let tokens: Vec<&str> = reply.split('.').collect();
-            let first = if tokens.len() == 9 { 5 } else { 7 };
-            let number = |at: usize| tokens.get(at).and_then(|token| token.parse::<u64>().ok());
-            let Some((sequence, nanos)) = number(first).zip(number(first + 2)) else { break };
-            part.push(Stored {
-                subject: message.subject.to_string(),
-                sequence,
-                time: time_text(nanos),
-                payload: message.payload,
-                headers: message.headers.unwrap_or_default(),
-            });
+            let Some(message) = stored(message) else { break };
+            part.push(message);
         }
         Ok(part)
     }
+}
+
+/// Returns a random name for a reader.
+pub(super) fn new_name() -> Result<String, FleetError> {
+    let mut name = [0; 16];
+    getrandom::fill(&mut name).map_err(|error| FleetError::BadAnswer(error.to_string()))?;
+    Ok(name.iter().map(|byte| format!("{byte:02x}")).collect())
+}
+
+/// Reads a delivered message. Its reply subject holds its sequence number and time.
+pub(super) fn stored(message: async_nats::Message) -> Option<Stored> {
+    let reply = message.reply.as_ref().map(ToString::to_string).unwrap_or_default();
+    let tokens: Vec<&str> = reply.split('.').collect();
+    let first = if tokens.len() == 9 { 5 } else { 7 };
+    let number = |at: usize| tokens.get(at).and_then(|token| token.parse::<u64>().ok());
+    let (sequence, nanos) = number(first).zip(number(first + 2))?;
+    Some(Stored {
+        subject: message.subject.to_string(),
+        sequence,
+        time: time_text(nanos),
+        payload: message.payload,
+        headers: message.headers.unwrap_or_default(),
+    })
 }
 
 /// Returns nanoseconds since the Unix epoch as RFC 3339.

@@ -1,12 +1,16 @@
 //! The operator's connection, for programs without an async runtime.
 
+pub mod account;
 pub mod journal;
+pub mod schedules;
 pub mod state;
 pub mod view;
 
+pub use account::{AccountChange, AccountState};
 pub use state::{Account, Fleet};
 pub use view::FleetView;
 
+use crate::blob;
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
 use crate::names::{self, JobId, Name};
@@ -45,23 +49,41 @@ impl Operator {
     pub fn set_up(&self, accounts: &[Name], setup: Setup) -> Result<(), FleetError> {
         self.runtime.block_on(async {
             setup::create(&self.client, setup).await?;
-            for account in accounts {
-                setup::account(&self.client, account, names::DEFAULT_CAP, setup).await?;
-            }
-            Ok(())
+            create_accounts(&self.client, accounts, setup).await
         })
     }
 
     /// Creates the queues of these accounts, if they are missing.
     pub fn create_accounts(&self, accounts: &[Name]) -> Result<(), FleetError> {
+        self.runtime.block_on(create_accounts(&self.client, accounts, Setup::default()))
+    }
+
+    /// Changes the limits of an account, and returns them with what was used today.
+    pub fn change_account(&self, account: &Name, change: &AccountChange) -> Result<AccountState, FleetError> {
+        self.runtime.block_on(account::change(&self.client, account, change))
+    }
+
+    /// Sends a request to the owner of a job.
+    pub fn control(&self, job: &JobId, request: &Control) -> Result<ControlAnswer, FleetError> {
+        self.runtime.block_on(control(&self.client, job, request))
+    }
+
+    /// Reads the record of a job.
+    pub fn job(&self, job: &JobId) -> Result<Option<JobRecord>, FleetError> {
         self.runtime.block_on(async {
-            for account in accounts {
-                if !submit::has_account(&self.client, account).await? {
-                    setup::account(&self.client, account, names::DEFAULT_CAP, Setup::default()).await?;
-                }
-            }
-            Ok(())
+            let stored = self.client.get(names::KV_JOBS, &job.to_string()).await?;
+            Ok(stored.filter(|stored| !stored.is_removal()).and_then(|stored| parse(&stored.payload)))
         })
+    }
+
+    /// Removes a schedule. Returns whether there was one.
+    pub fn unschedule(&self, id: &JobId) -> Result<bool, FleetError> {
+        self.runtime.block_on(schedules::remove(&self.client, id))
+    }
+
+    /// Reads an object that a worker stored.
+    pub fn blob(&self, worker: &Name, name: &str) -> Result<Option<Vec<u8>>, FleetError> {
+        self.runtime.block_on(blob::get(&self.client, worker, name))
     }
 
     /// Reads the state of the whole fleet.
@@ -79,6 +101,16 @@ impl Operator {
             }
         })
     }
+}
+
+async fn create_accounts(client: &Client, accounts: &[Name], setup: Setup) -> Result<(), FleetError> {
+    for account in accounts {
+        // The cap of an account that exists is the operator's.
+        if !submit::has_account(client, account).await? {
+            setup::account(client, account, names::DEFAULT_CAP, setup).await?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns an async runtime for this thread.
@@ -120,6 +152,7 @@ pub(crate) async fn read_fleet(client: &Client) -> Result<Fleet, FleetError> {
             parked: queue["paused"].as_bool().unwrap_or(false),
         });
     }
+    fleet.schedules = schedules::list(client).await?;
     fleet.sort();
     Ok(fleet)
 }

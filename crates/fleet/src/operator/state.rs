@@ -1,7 +1,7 @@
 //! The state of a fleet as it was read, and what of it is shown.
 
 use crate::names::{JobId, Name};
-use crate::record::{JobRecord, JobState, Limit, Presence};
+use crate::record::{JobRecord, JobState, Limit, Presence, why_parked};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_server::{MachineEntry, MachineState};
@@ -32,6 +32,8 @@ pub struct Fleet {
     pub limits: Vec<(Name, Limit)>,
     /// The queues.
     pub queues: Vec<Account>,
+    /// The schedules, each with its rule.
+    pub schedules: Vec<(JobId, String)>,
 }
 
 impl Fleet {
@@ -40,6 +42,7 @@ impl Fleet {
         self.jobs.sort_by(|a, b| a.0.cmp(&b.0));
         self.limits.sort_by(|a, b| a.0.cmp(&b.0));
         self.queues.sort_by(|a, b| a.name.cmp(&b.name));
+        self.schedules.sort();
     }
 
     /// Returns the jobs whose runs are shown: running ones first, then the newest, at most `max`.
@@ -76,14 +79,36 @@ impl Fleet {
         present.chain(lost).collect()
     }
 
+    /// Returns why a job that waits does not start, if no present worker runs it.
+    pub fn why_waiting(&self, id: &JobId, record: &JobRecord) -> Option<String> {
+        match record.state {
+            JobState::Queued | JobState::Released => {}
+            JobState::Running | JobState::Done | JobState::Poisoned => return None,
+        }
+        let job = id.to_string();
+        let mut reasons: Vec<String> = Vec::new();
+        for machine in self.machines.iter().filter(|machine| machine.accounts.contains(&id.account)) {
+            let refusal = machine.refuses.iter().find(|refusal| refusal.job == job);
+            let why = match refusal {
+                Some(refusal) => refusal.why.clone(),
+                None if machine.draining => "draining".to_owned(),
+                None => machine.trouble.clone()?,
+            };
+            reasons.push(format!("{}: {why}", machine.worker));
+        }
+        match reasons.is_empty() {
+            true => Some(format!("no worker of account {} is present", id.account)),
+            false => Some(format!("no worker runs it: {}", reasons.join("; "))),
+        }
+    }
+
     /// Describes the queue: `queue: acme 12 waiting, 3 of 8 running; corp parked until 21:00`.
     pub fn summary(&self) -> String {
         let one = |queue: &Account| {
             let Account { name, queued, held, cap, parked } = queue;
-            let until =
-                self.limits.iter().find(|(account, _)| account == name).and_then(|(_, limit)| limit.until);
-            let parked = match (parked, until) {
-                (true, Some(until)) => format!(", parked until {until}"),
+            let limit = self.limits.iter().find(|(account, _)| account == name).map(|(_, limit)| limit);
+            let parked = match (parked, limit.and_then(|limit| Some((limit, limit.until?)))) {
+                (true, Some((limit, until))) => format!(", parked until {until}: {}", why_parked(limit)),
                 (true, None) => ", parked".to_owned(),
                 (false, _) => String::new(),
             };

@@ -2,9 +2,9 @@
 
 use super::Worker;
 use super::running::Order;
-use crate::client::FleetError;
+use crate::client::{Client, FleetError};
 use crate::names::{self, JobId, Name};
-use crate::record::Limit;
+use crate::record::{Limit, Parked, why_parked};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
@@ -18,21 +18,18 @@ const SAME: i64 = 5_000;
 /// How often a limit is written if other workers write, too.
 const TRIES: u32 = 5;
 
-/// Follows the limit of an account, and passes it on to its runs here.
+/// Follows the limits of an account, and passes them on to its runs here.
 pub(super) async fn follow(worker: Arc<Worker>, account: Name) {
     let subject = names::key_subject(names::KV_LIMITS, account.as_str());
     let mut connections = worker.client.connections();
     let Ok(mut changes) = worker.client.subscribe(&subject).await else { return };
     let mut known = None;
     loop {
-        if let Ok((_, limit)) = worker.limit(&account).await
-            && limit.until != known
-        {
-            known = limit.until;
-            if let Some(until) = known.filter(|until| *until > clock::now().wall) {
-                let by = limit.by.map_or_else(|| "a worker".to_owned(), |name| name.to_string());
-                worker.say(&format!("account {account} is parked until {until}: the provider refused {by}"));
-                worker.tell_account(&account, || Order::Limit(until));
+        if let Ok((_, limit)) = worker.limit(&account).await {
+            worker.limits.send_modify(|all| drop(all.insert(account.clone(), limit.clone())));
+            if limit.until != known {
+                let before = std::mem::replace(&mut known, limit.until);
+                worker.pass_on(&account, before, &limit);
             }
         }
         tokio::select! {
@@ -43,12 +40,25 @@ pub(super) async fn follow(worker: Arc<Worker>, account: Name) {
 }
 
 impl Worker {
+    /// Passes a changed limit on to the runs of the account.
+    fn pass_on(&self, account: &Name, before: Option<Wall>, limit: &Limit) {
+        let now = clock::now().wall;
+        match limit.until.filter(|until| *until > now) {
+            Some(until) => {
+                self.say(&format!("account {account} is parked until {until}: {}", why_parked(limit)));
+                self.tell_account(account, || Order::Limit(until));
+            }
+            None if before.is_some_and(|until| until > now) => {
+                self.say(&format!("account {account} is no longer parked"));
+                self.tell_account(account, || Order::Unpark);
+            }
+            None => {}
+        }
+    }
+
     /// Reads the limit of an account and its revision.
     async fn limit(&self, account: &Name) -> Result<(u64, Limit), FleetError> {
-        let stored = self.client.get(names::KV_LIMITS, account.as_str()).await?;
-        Ok(stored.map_or((0, Limit::default()), |stored| {
-            (stored.sequence, serde_json::from_slice(&stored.payload).unwrap_or_default())
-        }))
+        read_limit(&self.client, account).await
     }
 
     /// Returns until when the account is parked, if it is.
@@ -57,16 +67,15 @@ impl Worker {
         limit.until.filter(|until| *until > clock::now().wall)
     }
 
-    /// Reports that the provider refused work until `resets_at`: parks the account for all workers.
-    pub async fn raise_limit(&self, account: &Name, resets_at: Wall) {
-        let until = resets_at.plus(AFTER_RESET);
+    /// Parks the account for all workers.
+    pub async fn raise_limit(&self, account: &Name, until: Wall, why: Parked) {
         for _ in 0..TRIES {
             let Ok((revision, mut limit)) = self.limit(account).await else { continue };
             if limit.until.is_some_and(|known| known.0 + SAME >= until.0) {
                 return;
             }
             limit.until = Some(until);
-            limit.by = Some(self.name().clone());
+            (limit.why, limit.by) = (Some(why), Some(self.name().clone()));
             if self.client.put(names::KV_LIMITS, account.as_str(), &limit, Some(revision)).await.is_ok() {
                 return self.park(account, until).await;
             }
@@ -81,39 +90,66 @@ impl Worker {
         }
     }
 
-    /// Adds what a session cost to the account's day. The id makes a repeated report count once.
-    pub async fn charge(&self, account: &Name, run: &str, seq: u64, micro_usd: u64) {
-        let subject = names::cost_subject(account, &today());
-        let (id, amount) = (format!("{run}/{seq}"), format!("+{micro_usd}"));
-        let headers = [("Nats-Msg-Id", id.as_str()), ("Nats-Incr", amount.as_str())];
-        for _ in 0..TRIES {
-            match self.client.publish(&subject, &headers, Vec::new(), None).await {
-                Ok(_) => return,
-                Err(FleetError::NoAnswer | FleetError::NoResponders) => {}
-                Err(error) => return self.say(&format!("cannot charge account {account}: {error}")),
+    /// Adds what a session used to the account's day, and parks the account if its budget is spent. The id makes a repeated
+    /// report count once.
+    pub async fn charge(&self, account: &Name, id: &str, micro_usd: u64, tokens: u64) {
+        let day = today();
+        let counters =
+            [(names::cost_subject(account, &day), micro_usd), (names::tokens_subject(account, &day), tokens)];
+        for (subject, amount) in counters.iter().filter(|(_, amount)| *amount > 0) {
+            // Both counters are in one stream, which knows an id once.
+            let (id, amount) = (format!("{subject}/{id}"), format!("+{amount}"));
+            let headers = [("Nats-Msg-Id", id.as_str()), ("Nats-Incr", amount.as_str())];
+            for _ in 0..TRIES {
+                match self.client.publish(subject, &headers, Vec::new(), None).await {
+                    Ok(_) => break,
+                    Err(FleetError::NoAnswer | FleetError::NoResponders) => {}
+                    Err(error) => {
+                        self.say(&format!("cannot charge account {account}: {error}"));
+                        break;
+                    }
+                }
             }
         }
+        self.is_over_budget(account).await;
     }
 
-    /// Returns whether the account has spent its money of the day. Then it is parked until the next one.
+    /// Returns whether the account has spent its budget of the day. Then it is parked until the next one.
     pub async fn is_over_budget(&self, account: &Name) -> bool {
         let Ok((_, limit)) = self.limit(account).await else { return false };
-        let Some(budget) = limit.day_micro_usd else { return false };
-        let spent = self.client.last(names::COST, &names::cost_subject(account, &today())).await;
-        let spent = spent.ok().flatten().and_then(|stored| counter(&stored.payload)).unwrap_or(0);
-        if spent < budget {
-            return false;
+        let day = today();
+        let budgets = [
+            (names::cost_subject(account, &day), limit.day_micro_usd),
+            (names::tokens_subject(account, &day), limit.day_tokens),
+        ];
+        for (subject, budget) in budgets {
+            let Some(budget) = budget else { continue };
+            if spent(&self.client, &subject).await.is_ok_and(|spent| spent >= budget) {
+                self.raise_limit(account, tomorrow(), Parked::Budget).await;
+                return true;
+            }
         }
-        let until = tomorrow();
-        self.say(&format!("account {account} has spent its budget of the day; parked until {until}"));
-        self.park(account, until).await;
-        true
+        false
     }
 
     /// Reports a job that no worker will take again.
     pub fn report_poison(&self, id: &JobId, why: &str) {
         self.say(&format!("{id}: poisoned after three unclean ends: {why}"));
     }
+}
+
+/// Reads the limits of an account and their revision.
+pub(crate) async fn read_limit(client: &Client, account: &Name) -> Result<(u64, Limit), FleetError> {
+    let stored = client.get(names::KV_LIMITS, account.as_str()).await?;
+    Ok(stored.map_or((0, Limit::default()), |stored| {
+        (stored.sequence, serde_json::from_slice(&stored.payload).unwrap_or_default())
+    }))
+}
+
+/// Reads a counter.
+pub(crate) async fn spent(client: &Client, subject: &str) -> Result<u64, FleetError> {
+    let stored = client.last(names::COST, subject).await?;
+    Ok(stored.and_then(|stored| counter(&stored.payload)).unwrap_or(0))
 }
 
 /// Reads the value of a counter: `{"val":"123"}`.
@@ -123,7 +159,7 @@ fn counter(payload: &[u8]) -> Option<u64> {
 }
 
 /// Returns the day in UTC.
-fn today() -> String {
+pub(crate) fn today() -> String {
     clock::now().wall.to_string().chars().take(10).collect()
 }
 

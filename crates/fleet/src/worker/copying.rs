@@ -1,10 +1,12 @@
 //! Copies the journal of a run while it grows, and reads what it says.
 
 use super::Worker;
+use super::account::AFTER_RESET;
 use super::command::Cancel;
 use super::git::Checkout;
 use super::journal::{self, Copier, Fenced, Line};
 use crate::names::{self, JobId};
+use crate::record::Parked;
 use dogwatch_core::lease::Input;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_host::store::home::StateDir;
@@ -69,11 +71,15 @@ impl Copying {
                 }
                 Line::Saved(name) => saved = Some(name),
                 Line::Moved => drop(self.inputs.send(Input::Moved).await),
-                Line::Cost(seq, micro_usd) => {
-                    let run = self.run.as_ref().map_or("", RunId::as_str).to_owned();
-                    self.worker.charge(&self.id.account, &run, seq, micro_usd).await;
+                Line::Used { seq, micro_usd, tokens } => {
+                    let run = self.run.as_ref().map_or("", RunId::as_str);
+                    let id = format!("{run}/{seq}");
+                    self.worker.charge(&self.id.account, &id, micro_usd, tokens).await;
                 }
-                Line::Limited(until) => self.worker.raise_limit(&self.id.account, until).await,
+                Line::Limited(until) => {
+                    let until = until.plus(AFTER_RESET);
+                    self.worker.raise_limit(&self.id.account, until, Parked::RateLimit).await;
+                }
                 Line::Ended { outcome, exit_code } => self.ended = Some((outcome, exit_code)),
                 Line::Other => {}
             }

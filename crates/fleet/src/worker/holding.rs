@@ -13,8 +13,8 @@ use tokio::sync::mpsc;
 
 /// The server could not write because the key was busy.
 const KEY_BUSY: u64 = 10164;
-/// How long a job that this worker cannot run stays away from it.
-const ELSEWHERE: Duration = Duration::from_secs(5);
+/// How long a job stays away if its account has just been parked.
+const PARKED: Duration = Duration::from_secs(5);
 /// How often the last answer to the queue is tried.
 const ANSWER_TRIES: u32 = 5;
 /// How many inputs of one job may wait.
@@ -24,16 +24,20 @@ const MAX_INPUTS: usize = 64;
 pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     let (id, job) = match accept(&worker, &delivery) {
         Ok(accepted) => accepted,
-        Err(reply) => {
-            if let Reply::Term(why) = &reply {
-                worker.say(&format!("{}: removed from the queue: {why}", delivery.subject));
-            }
-            let _ = worker.client.reply_surely(&delivery, &reply).await;
+        Err(NotTaken::Never(why)) => {
+            worker.say(&format!("{}: removed from the queue: {why}", delivery.subject));
+            let _ = worker.client.reply_surely(&delivery, &Reply::Term(why)).await;
+            return;
+        }
+        Err(NotTaken::Here(id, why)) => {
+            let delay = worker.refusals().add(&id, &why, now());
+            let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(delay))).await;
+            worker.changed.notify_one();
             return;
         }
     };
     if worker.is_over_budget(&id.account).await {
-        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(ELSEWHERE))).await;
+        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
         return;
     }
     let Ok(nonce) = nonce() else { return };
@@ -53,34 +57,52 @@ fn nonce() -> Result<String, getrandom::Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Reads a delivered job, or returns the answer to the queue if this worker does not take it.
-fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), Reply> {
-    let elsewhere = Reply::Nak(Some(ELSEWHERE));
+/// Why a delivered job is not taken.
+enum NotTaken {
+    /// The message is no job that any worker could run.
+    Never(String),
+    /// This worker does not run this job.
+    Here(JobId, String),
+}
+
+/// Reads a delivered job, or returns why this worker does not take it.
+fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), NotTaken> {
     if delivery.payload.len() > MAX_JOB {
-        return Err(Reply::Term(format!("the job is larger than {MAX_JOB} bytes")));
+        return Err(NotTaken::Never(format!("the job is larger than {MAX_JOB} bytes")));
     }
     let job: Job = serde_json::from_slice(&delivery.payload)
-        .map_err(|error| Reply::Term(format!("not a job: {error}")))?;
-    if job.v > JOB_VERSION {
-        return Err(elsewhere);
-    }
+        .map_err(|error| NotTaken::Never(format!("not a job: {error}")))?;
     let name = delivery.subject.strip_prefix("dw.jobs.").unwrap_or_default();
-    let mut id: JobId = name.parse().map_err(|_| Reply::Term("the subject names no job".to_owned()))?;
+    let mut id: JobId = name.parse().map_err(|_| NotTaken::Never("the subject names no job".to_owned()))?;
     if job.scheduled {
         let each: Result<Name, _> = format!("{}-{}", id.job, delivery.sequence).parse();
-        id.job = each.map_err(|_| Reply::Term("the name of the schedule is too long".to_owned()))?;
+        id.job = each.map_err(|_| NotTaken::Never("the name of the schedule is too long".to_owned()))?;
     }
     if id.account != job.account {
-        return Err(Reply::Term("the job names another account".to_owned()));
+        return Err(NotTaken::Never("the job names another account".to_owned()));
     }
+    match refusal(worker, &id, &job) {
+        Some(why) => Err(NotTaken::Here(id, why)),
+        None => Ok((id, job)),
+    }
+}
+
+/// Returns why this worker does not run the job.
+fn refusal(worker: &Worker, id: &JobId, job: &Job) -> Option<String> {
     let settings = &worker.settings;
-    let missing = job.needs.iter().find(|label| !settings.labels.contains(label));
-    let old = job.min_version.as_deref().is_some_and(|need| !is_new_enough(&settings.version, need));
-    let foreign = !settings.repositories.iter().any(|pattern| matches(pattern, &job.repo));
-    if missing.is_some() || old || foreign {
-        return Err(elsewhere);
+    if job.v > JOB_VERSION {
+        return Some(format!("it is written for a newer dogwatch than {}", settings.version));
     }
-    Ok((id, job))
+    if let Some(label) = job.needs.iter().find(|label| !settings.labels.contains(label)) {
+        return Some(format!("it needs the label {label}"));
+    }
+    if let Some(need) = job.min_version.as_deref().filter(|need| !is_new_enough(&settings.version, need)) {
+        return Some(format!("it needs dogwatch {need} or newer"));
+    }
+    if !settings.repositories.iter().any(|pattern| matches(pattern, &job.repo)) {
+        return Some("its repository is not allowed".to_owned());
+    }
+    worker.refusals().after_checkout(id)
 }
 
 struct Holder {

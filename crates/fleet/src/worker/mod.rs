@@ -8,31 +8,37 @@
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
+//! slots.rs     who gets the next free slot        refusals.rs the jobs that this worker does not run
 //! ```
 
-mod account;
+pub(crate) mod account;
 mod child;
 mod command;
 mod copying;
 mod git;
 mod holding;
 mod journal;
+mod refusals;
 mod running;
+mod slots;
 
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
 use crate::names::{self, Name};
-use crate::record::{Job, Presence, Want};
+use crate::record::{Job, Limit, Presence, Want};
 use dogwatch_core::lease::Times;
 use dogwatch_core::time::moment::{Boot, Wall};
 use dogwatch_host::clock;
 use git::Repositories;
+use refusals::Refusals;
 use running::Order;
+use slots::{Rank, Slots};
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
-use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::sync::{mpsc, watch};
 
 /// The most jobs that one worker runs at once.
 pub const MAX_SLOTS: usize = 1024;
@@ -42,11 +48,24 @@ pub const MIN_FREE: u64 = 256 * 1024 * 1024;
 pub const MAX_DRAIN: Duration = Duration::from_secs(60);
 /// How long one pull waits if more accounts than free slots ask.
 const SHARED_PULL: Duration = Duration::from_secs(2);
+/// How long one pull waits if another account waits for the slot.
+const CONTENDED_PULL: Duration = Duration::from_millis(100);
+/// How long an account without jobs comes after the others.
+const EMPTY_FOR: Duration = Duration::from_secs(1);
 /// The pause after a pull that failed.
 const PULL_RETRY: Duration = Duration::from_millis(500);
 
-/// Decides whether this worker may run a checked-out job, and says why not.
-pub type Allow = Arc<dyn Fn(&Path, &Job) -> Result<(), String> + Send + Sync>;
+/// Why a checked-out job does not run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Denied {
+    /// This worker does not allow it; another may.
+    Here(String),
+    /// It cannot work anywhere.
+    Everywhere(String),
+}
+
+/// Decides whether this worker may run a checked-out job.
+pub type Allow = Arc<dyn Fn(&Path, &Job) -> Result<(), Denied> + Send + Sync>;
 
 /// How a worker works.
 #[derive(Clone)]
@@ -79,6 +98,8 @@ pub(crate) struct Worker {
     pub log: Log,
     pub drain: watch::Receiver<bool>,
     jobs: Mutex<BTreeMap<String, Held>>,
+    refusals: Mutex<Refusals>,
+    limits: watch::Sender<BTreeMap<Name, Limit>>,
     changed: tokio::sync::Notify,
     since: Wall,
 }
@@ -103,10 +124,12 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
         log,
         drain: drained.clone(),
         jobs: Mutex::default(),
+        refusals: Mutex::default(),
+        limits: watch::channel(BTreeMap::new()).0,
         changed: tokio::sync::Notify::new(),
         since: clock::now().wall,
     });
-    let free = Arc::new(Semaphore::new(slots));
+    let free = Slots::new(slots);
     let mut tasks = tokio::task::JoinSet::new();
     for account in &worker.settings.join.accounts {
         tasks.spawn(pull(worker.clone(), account.clone(), free.clone()));
@@ -125,8 +148,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     tasks.shutdown().await;
     asked.send_replace(true);
     // Every job holds a slot until its lease is over.
-    let all = u32::try_from(slots).unwrap_or(u32::MAX);
-    let ended = tokio::time::timeout(MAX_DRAIN, free.acquire_many(all)).await;
+    let ended = tokio::time::timeout(MAX_DRAIN, free.all_free()).await;
     if ended.is_err() {
         worker.say("some jobs did not end in time; their leases will run out");
     }
@@ -176,6 +198,29 @@ impl Worker {
         }
     }
 
+    /// Returns the jobs that this worker does not run.
+    pub fn refusals(&self) -> MutexGuard<'_, Refusals> {
+        self.refusals.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Returns the limits of an account, as far as they are known.
+    fn known_limit(&self, account: &Name) -> Limit {
+        self.limits.borrow().get(account).cloned().unwrap_or_default()
+    }
+
+    /// Waits while an account is parked, but not for much longer than a pull. The queue itself delivers no job of a parked
+    /// account; without this, open pulls would keep slots from other accounts.
+    async fn wait_while_parked(&self, account: &Name) {
+        let mut limits = self.limits.subscribe();
+        let until = self.known_limit(account).until;
+        let left = until.map_or(0, |until| until.0.saturating_sub(clock::now().wall.0));
+        if let Some(left) = u64::try_from(left).ok().filter(|left| *left > 0) {
+            let changed = limits.wait_for(|all| all.get(account).is_none_or(|limit| limit.until != until));
+            // The clock of this machine may be wrong.
+            let _ = tokio::time::timeout(Duration::from_millis(left).min(names::PULL), changed).await;
+        }
+    }
+
     /// Returns why this worker can take no job now.
     fn trouble(&self) -> Option<String> {
         // The directory may not exist yet; then its nearest ancestor counts.
@@ -195,6 +240,7 @@ impl Worker {
             jobs: self.jobs().keys().cloned().collect(),
             labels: self.settings.labels.clone(),
             draining: *self.drain.borrow(),
+            refuses: self.refusals().recent(now()),
             trouble: self.trouble(),
             load: load(),
             since: self.since,
@@ -215,11 +261,16 @@ fn load() -> u32 {
 }
 
 /// Pulls jobs of one account for free slots.
-async fn pull(worker: Arc<Worker>, account: Name, free: Arc<Semaphore>) {
+async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
     let accounts = worker.settings.join.accounts.len();
     let mut troubled = false;
+    let mut empty_at: Option<tokio::time::Instant> = None;
     loop {
-        let Ok(slot) = free.clone().acquire_owned().await else { return };
+        let was_empty = empty_at.is_some_and(|at| at.elapsed() < EMPTY_FOR);
+        worker.wait_while_parked(&account).await;
+        let Limit { priority, until, .. } = worker.known_limit(&account);
+        let parked = until.is_some_and(|until| until > clock::now().wall);
+        let slot = free.take(Rank { was_empty, priority: Reverse(priority) }).await;
         if let Some(trouble) = worker.trouble() {
             if !std::mem::replace(&mut troubled, true) {
                 worker.say(&format!("taking no jobs: {trouble}"));
@@ -231,16 +282,21 @@ async fn pull(worker: Arc<Worker>, account: Name, free: Arc<Semaphore>) {
         }
         troubled = false;
         // With fewer slots than accounts the accounts take turns.
-        let expires = if free.available_permits() + 1 < accounts { SHARED_PULL } else { names::PULL };
+        let expires = match (free.is_contended(), parked || accounts > worker.settings.slots) {
+            (true, _) => CONTENDED_PULL,
+            (false, true) => SHARED_PULL,
+            (false, false) => names::PULL,
+        };
         match worker.client.pull(&account, expires).await {
             Ok(Some(delivery)) => {
+                empty_at = None;
                 let worker = worker.clone();
                 tokio::spawn(async move {
                     holding::hold(worker, delivery).await;
                     drop(slot);
                 });
             }
-            Ok(None) => {}
+            Ok(None) => empty_at = Some(tokio::time::Instant::now()),
             Err(error) => {
                 drop(slot);
                 if error != FleetError::NoAnswer && error != FleetError::NoResponders {

@@ -1,10 +1,10 @@
 //! One claimed job: checkout, run, result.
 
-use super::Worker;
 use super::child::{Child, Exit, LEASH_ENDED, Start};
 use super::command::{Cancel, CommandError};
 use super::copying::Copying;
 use super::journal::{self, Copier, Line, Remains};
+use super::{Denied, Worker, now};
 use crate::blob;
 use crate::client::FleetError;
 use crate::names::{self, JobId};
@@ -38,8 +38,10 @@ pub(crate) enum Order {
         /// Whether another worker owns it already.
         lost: bool,
     },
-    /// The provider refuses work of its account until then.
+    /// No work of its account starts until then.
     Limit(Wall),
+    /// The operator has lifted the limit.
+    Unpark,
 }
 
 /// A claimed job.
@@ -58,6 +60,8 @@ enum Failure {
     Canceled,
     /// It will not work anywhere.
     Refused(String),
+    /// Another worker may run it.
+    NotHere(String),
     /// It may work elsewhere or later.
     Crashed(String),
 }
@@ -102,6 +106,11 @@ impl Task {
             Ok(input) => input,
             Err(Failure::Canceled) => Input::Stopped,
             Err(Failure::Refused(why)) => Input::Finished(refused(why)),
+            Err(Failure::NotHere(why)) => {
+                worker.say(&format!("{id}: left to other workers: {why}"));
+                worker.refusals().add_checked_out(&id, &why, now());
+                Input::Stopped
+            }
             Err(Failure::Crashed(why)) => Input::Crashed(why),
         };
         if let Input::Crashed(why) = &end {
@@ -125,7 +134,13 @@ impl Task {
         let remains = if self.epoch > 1 { copier.remains().await? } else { Remains::default() };
         let checkout =
             worker.repositories.check_out(&self.id, &self.job, remains.tree.as_deref(), &cancel).await?;
-        (worker.settings.allow)(&checkout.tree, &self.job).map_err(Failure::Refused)?;
+        if let Err(denied) = (worker.settings.allow)(&checkout.tree, &self.job) {
+            worker.repositories.remove(&checkout).await;
+            return Err(match denied {
+                Denied::Everywhere(why) => Failure::Refused(why),
+                Denied::Here(why) => Failure::NotHere(why),
+            });
+        }
         let (before, ended) = read_remains(&remains);
         let (named, run_dir) = watch::channel(None);
         if let Some(run) = &before {
@@ -223,6 +238,10 @@ impl Task {
                         child.end();
                     }
                     Some(Order::Limit(until)) => drop(tokio::spawn(limit(run_dir.clone(), until))),
+                    Some(Order::Unpark) => {
+                        let dir = run_dir.borrow().clone();
+                        tokio::spawn(post(dir, "/v1/wake", serde_json::json!({})));
+                    }
                     None => {
                         child.end();
                         break child.exited().await;
@@ -300,12 +319,13 @@ impl Task {
         if commit == self.job.commit {
             return "; there is nothing to save".to_owned();
         }
-        let name = format!("{}/{}/result.bundle", self.id, self.epoch);
+        let worker = self.worker.name();
+        let name = format!("{worker}/{}/{}/result.bundle", self.id, self.epoch);
         let bytes = match copying.checkout.bundle(commit, &self.job.commit, &Cancel::never()).await {
             Ok(bytes) => bytes,
             Err(error) => return format!("; {error}"),
         };
-        match blob::put(&self.worker.client, &name, &bytes).await {
+        match blob::put(&self.worker.client, worker, &name, &bytes).await {
             Ok(()) => {
                 result.bundle = Some(name);
                 String::new()
@@ -337,7 +357,7 @@ fn read_remains(remains: &Remains) -> (Option<RunId>, Option<(String, i32)>) {
         match journal::read_line(line) {
             Line::Started(id) => run = Some(id),
             Line::Ended { outcome, exit_code } => ended = Some((outcome, exit_code)),
-            Line::Saved(_) | Line::Moved | Line::Cost(..) | Line::Limited(_) | Line::Other => {}
+            Line::Saved(_) | Line::Moved | Line::Used { .. } | Line::Limited(_) | Line::Other => {}
         }
         // A run that was continued has not ended.
         if line.windows(RESUMED.len()).any(|part| part == RESUMED) {

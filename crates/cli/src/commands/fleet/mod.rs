@@ -1,7 +1,12 @@
 //! `dogwatch fleet`: sets up and runs the server of a fleet, and decides who may connect.
 
+mod account;
 mod certificates;
+mod demo;
 mod dir;
+mod jobs;
+mod kept;
+mod poison;
 mod server;
 mod steer;
 
@@ -10,6 +15,7 @@ use clap::Subcommand;
 pub use dir::FleetDir;
 use dir::{DirArgs, secret};
 use dogwatch_fleet::Name;
+use dogwatch_fleet::record::Control;
 use dogwatch_fleet::server::book::OPERATOR;
 use dogwatch_fleet::server::{self as files, Book, BookError, Listen, Role, config};
 pub use server::version_of as installed_version;
@@ -32,6 +38,20 @@ enum Fleet {
     Revoke(Revoke),
     Drain(steer::Drain),
     Ls(steer::Ls),
+    Account(account::Args),
+    /// End a wait of a job's run
+    Wake(jobs::JobArgs),
+    /// Pause a job after its current iteration
+    Pause(jobs::JobArgs),
+    /// Continue a paused job
+    Resume(jobs::JobArgs),
+    /// Stop a job after its current iteration
+    Stop(jobs::JobArgs),
+    Tell(jobs::Tell),
+    /// Remove a schedule that `submit --every` made
+    Unschedule(jobs::JobArgs),
+    Bundle(jobs::Bundle),
+    Demo(demo::Args),
 }
 
 /// Make the certificates, secrets and configuration of a new fleet
@@ -84,6 +104,15 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         Fleet::Revoke(args) => revoke(args),
         Fleet::Drain(args) => steer::drain(args),
         Fleet::Ls(args) => steer::ls(args),
+        Fleet::Account(args) => account::run(args),
+        Fleet::Wake(args) => jobs::control(args, &Control::Wake),
+        Fleet::Pause(args) => jobs::control(args, &Control::Pause),
+        Fleet::Resume(args) => jobs::control(args, &Control::Resume),
+        Fleet::Stop(args) => jobs::control(args, &Control::Stop),
+        Fleet::Tell(args) => jobs::tell(args),
+        Fleet::Unschedule(args) => jobs::unschedule(args),
+        Fleet::Bundle(args) => jobs::bundle(args),
+        Fleet::Demo(args) => demo::run(args),
     }
 }
 

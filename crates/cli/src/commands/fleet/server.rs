@@ -1,19 +1,21 @@
 //! `dogwatch fleet up`: runs the server as a child that ends with this process.
 
 use super::dir::{DirArgs, FleetDir};
-use super::steer;
+use super::kept::{Kept, Program};
+use super::{poison, steer};
 use crate::error::{CliError, print_line};
+use dogwatch_core::record::notification::NotifyPolicy;
 use dogwatch_fleet::server::audit::{self, INSTALL};
 use dogwatch_fleet::server::{self as files, Book, Fault, Role, Version};
-use dogwatch_host::process::keeper::{Keeper, Order, Report, StartOrder};
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use dogwatch_host::sys::{SignalFd, block, ignores};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
+use std::ffi::OsStr;
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::OwnedFd;
+use std::os::fd::AsFd;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
@@ -88,30 +90,20 @@ pub fn version_of(program: &std::path::Path) -> Result<Version, CliError> {
 
 /// The running server, under a keeper: it ends when this process does, however that happens.
 struct Server {
-    keeper: Keeper,
-    exited: Option<String>,
+    kept: Kept,
+    notify: NotifyPolicy,
 }
 
 impl Server {
     fn start(program: &std::path::Path, dir: &FleetDir) -> Result<Server, CliError> {
-        let cannot = |e: io::Error| CliError::internal(format!("cannot start the server: {e}"));
-        let mut keeper = Keeper::start(None).map_err(cannot)?;
-        let log = || rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stderr(), 3).map_err(io::Error::from);
-        let null = || -> io::Result<OwnedFd> { Ok(std::fs::File::open("/dev/null")?.into()) };
-        let bytes = |text: &std::ffi::OsStr| std::os::unix::ffi::OsStrExt::as_bytes(text).to_vec();
-        let order = StartOrder {
-            job: 1,
-            argv: vec![
-                bytes(program.as_os_str()),
-                b"-c".to_vec(),
-                bytes(dir.file(files::CONFIG).as_os_str()),
-            ],
-            env: Vec::new(),
-            cwd: dir.path().to_owned(),
-            stdio: [null().map_err(cannot)?, log().map_err(cannot)?, log().map_err(cannot)?],
-        };
-        keeper.send(Order::Start(order)).map_err(cannot)?;
-        Ok(Server { keeper, exited: None })
+        let config = dir.file(files::CONFIG);
+        let argv: [&OsStr; 3] = [program.as_os_str(), OsStr::new("-c"), config.as_os_str()];
+        let stderr = io::stderr();
+        let program = Program { argv: &argv, env: &[], dir: dir.path(), log: stderr.as_fd() };
+        let notify = crate::loading::user_notify()?;
+        let started = Kept::new(None).and_then(|mut kept| kept.start(&program).map(|()| kept));
+        let kept = started.map_err(|e| CliError::internal(format!("cannot start the server: {e}")))?;
+        Ok(Server { kept, notify })
     }
 
     /// Waits until the server is ready, sets the fleet up, and waits for a signal or the end of the server.
@@ -133,7 +125,9 @@ impl Server {
                 )));
             }
         }
-        steer::set_up(dir, book)?;
+        let line = steer::set_up(dir, book)?;
+        poison::follow(line, self.notify.clone(), dir.path().to_owned())
+            .map_err(|e| CliError::internal(format!("cannot start a thread: {e}")))?;
         crate::commands::print(greeting(dir, book)?.as_bytes())?;
         loop {
             if let Some(code) = self.wait(signals, Duration::MAX)? {
@@ -145,7 +139,7 @@ impl Server {
     /// Waits for a signal, and returns its exit code. Fails if the server has ended.
     fn wait(&mut self, signals: &SignalFd, limit: Duration) -> Result<Option<u8>, CliError> {
         let limit = (limit != Duration::MAX).then(|| timespec(limit));
-        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.keeper, PollFlags::IN)];
+        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.kept, PollFlags::IN)];
         match poll(&mut fds, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(CliError::internal(format!("cannot wait for the server: {error}"))),
@@ -153,8 +147,7 @@ impl Server {
         if let Ok(Some(number)) = signals.take() {
             return Ok(Some(u8::try_from(128 + number).unwrap_or(1)));
         }
-        self.read_reports()?;
-        match &self.exited {
+        match self.kept.exited().map_err(|e| CliError::internal(e.to_string()))? {
             Some(how) => Err(CliError::with_help(
                 format!("the server ended ({how})"),
                 "its last lines above say why; another server may use the port",
@@ -163,33 +156,10 @@ impl Server {
         }
     }
 
-    fn read_reports(&mut self) -> Result<(), CliError> {
-        while let Some(report) = self.keeper.receive().map_err(|e| CliError::internal(e.to_string()))? {
-            match report {
-                Report::Exited { how, .. } => self.exited = Some(format!("{how:?}").to_lowercase()),
-                Report::Refused { message, .. } => self.exited = Some(message),
-                Report::Ready { .. }
-                | Report::Started { .. }
-                | Report::Empty { .. }
-                | Report::Unkillable { .. } => {}
-            }
-        }
-        Ok(())
-    }
-
     /// Asks the server to end, and kills it if it does not.
     fn end(mut self) {
-        if self.exited.is_none() && self.keeper.send(Order::Sweep { grace: END }).is_ok() {
-            let began = Instant::now();
-            while self.exited.is_none() && began.elapsed() < END {
-                let left = timespec(END.saturating_sub(began.elapsed()));
-                let mut fds = [PollFd::new(&self.keeper, PollFlags::IN)];
-                let _ = poll(&mut fds, Some(&left));
-                if self.read_reports().is_err() {
-                    return;
-                }
-            }
-        }
+        // A keeper that cannot do so ends the server when it is dropped.
+        let _ = self.kept.end(END);
     }
 }
 

@@ -5,6 +5,7 @@ use crate::error::{CliError, print_line};
 use crate::local;
 use dogwatch_core::text::printable;
 use dogwatch_fleet::operator::{Fleet, Operator};
+use dogwatch_fleet::record::JobState;
 use dogwatch_fleet::server::{Book, OPERATOR_LINE, Role, User};
 use dogwatch_fleet::setup::Setup;
 use dogwatch_fleet::{FleetError, JoinLine, Name};
@@ -70,15 +71,20 @@ pub fn ls(args: &Ls) -> Result<u8, CliError> {
 }
 
 fn json(fleet: &Fleet) -> serde_json::Value {
-    let jobs =
-        fleet.jobs.iter().map(|(id, record)| serde_json::json!({"job": id.to_string(), "record": record}));
+    let jobs = fleet.jobs.iter().map(|(id, record)| {
+        let waiting = fleet.why_waiting(id, record);
+        serde_json::json!({"job": id.to_string(), "record": record, "waiting": waiting})
+    });
     let queues = fleet.queues.iter().map(|queue| {
         serde_json::json!({
             "account": queue.name, "queued": queue.queued, "held": queue.held, "cap": queue.cap, "parked": queue.parked,
         })
     });
+    let schedules =
+        fleet.schedules.iter().map(|(id, rule)| serde_json::json!({"name": id.to_string(), "every": rule}));
     serde_json::json!({
         "workers": fleet.machines,
+        "schedules": schedules.collect::<Vec<_>>(),
         "queues": queues.collect::<Vec<_>>(),
         "jobs": jobs.collect::<Vec<_>>(),
     })
@@ -109,10 +115,16 @@ fn table(fleet: &Fleet, book: Option<&Book>) -> String {
         ));
     }
     text.push_str(&format!("{}\n", fleet.summary()));
+    for (id, rule) in &fleet.schedules {
+        text.push_str(&format!("every   {id}  {rule}\n"));
+    }
     for (id, record) in fleet.jobs.iter().rev().take(MAX_JOBS) {
         let run = record.run.as_ref().map_or_else(String::new, |run| format!("  run {run}"));
+        let detail = record.result.as_ref().filter(|_| record.state == JobState::Poisoned);
+        let detail = detail.and_then(|result| result.detail.clone()).or(fleet.why_waiting(id, record));
+        let detail = detail.map_or_else(String::new, |why| format!("  ({why})"));
         text.push_str(&format!(
-            "job     {id}  {}  {}{run}  {}\n",
+            "job     {id}  {}  {}{run}  {}{detail}\n",
             record.state.as_str(),
             record.owner,
             record.title
@@ -129,12 +141,14 @@ fn state(state: dogwatch_server::MachineState) -> &'static str {
     }
 }
 
-fn connect(dir: &DirArgs) -> Result<Operator, CliError> {
+/// Connects with the operator's join line.
+pub fn connect(dir: &DirArgs) -> Result<Operator, CliError> {
     let line = crate::fleet_line::operator(&dir.dir()?.file(OPERATOR_LINE))?;
     Operator::connect(&line).map_err(|error| failed(&error))
 }
 
-fn failed(error: &FleetError) -> CliError {
+/// Explains why a request failed.
+pub fn failed(error: &FleetError) -> CliError {
     match error {
         FleetError::Connect { .. } => {
             CliError::with_help(error.to_string(), "start the server with `dogwatch fleet up`")
@@ -147,8 +161,8 @@ fn failed(error: &FleetError) -> CliError {
     }
 }
 
-/// Creates the streams, buckets and queues of a fleet whose server has just started.
-pub fn set_up(dir: &FleetDir, book: &Book) -> Result<(), CliError> {
+/// Creates the streams, buckets and queues of a fleet whose server has just started. Returns the operator's join line.
+pub fn set_up(dir: &FleetDir, book: &Book) -> Result<JoinLine, CliError> {
     let line = crate::fleet_line::operator(&dir.file(OPERATOR_LINE))?;
     // The server may be reachable by its public name only from outside.
     let line = JoinLine { servers: vec![format!("127.0.0.1:{}", book.listen.port)], ..line };
@@ -157,7 +171,7 @@ pub fn set_up(dir: &FleetDir, book: &Book) -> Result<(), CliError> {
         let done =
             Operator::connect(&line).and_then(|operator| operator.set_up(&book.accounts(), Setup::default()));
         match done {
-            Ok(()) => return Ok(()),
+            Ok(()) => return Ok(line),
             Err(error) if began.elapsed() > STARTING => return Err(failed(&error)),
             Err(FleetError::Refused { code, description }) => {
                 return Err(failed(&FleetError::Refused { code, description }));

@@ -1,0 +1,94 @@
+//! The limits of an account, as the operator sets them.
+
+use crate::client::{Client, FleetError};
+use crate::names::{self, Name};
+use crate::record::Limit;
+use crate::worker::account::{read_limit, spent, today};
+use dogwatch_host::clock;
+use serde_json::json;
+
+/// How often a change is tried while workers write, too.
+const TRIES: u32 = 10;
+
+/// What to change. What is absent stays as it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct AccountChange {
+    /// How many jobs may run at once.
+    pub cap: Option<u64>,
+    /// The most millionths of a dollar per day; `Some(None)` removes the budget.
+    pub day_micro_usd: Option<Option<u64>>,
+    /// The most tokens per day; `Some(None)` removes the budget.
+    pub day_tokens: Option<Option<u64>>,
+    /// How urgent the jobs are.
+    pub priority: Option<i32>,
+    /// Lets a parked account continue.
+    pub unpark: bool,
+}
+
+impl AccountChange {
+    fn is_nothing(&self) -> bool {
+        *self == AccountChange::default()
+    }
+}
+
+/// An account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AccountState {
+    /// How many jobs may run at once.
+    pub cap: u64,
+    /// Its limits.
+    pub limit: Limit,
+    /// What was spent today, in millionths of a dollar.
+    pub micro_usd_today: u64,
+    /// The tokens that were used today.
+    pub tokens_today: u64,
+}
+
+/// Changes the limits of an account, and returns them with what was used today.
+pub(super) async fn change(
+    client: &Client,
+    account: &Name,
+    change: &AccountChange,
+) -> Result<AccountState, FleetError> {
+    let consumer = client.api(&format!("CONSUMER.INFO.{}.{account}", names::JOBS), &json!({})).await?;
+    let mut config = consumer["config"].clone();
+    if let Some(cap) = change.cap {
+        config["max_ack_pending"] = cap.into();
+        let body = json!({ "stream_name": names::JOBS, "config": config, "action": "update" });
+        let filter = names::queue_of(account);
+        client.api(&format!("CONSUMER.CREATE.{}.{account}.{filter}", names::JOBS), &body).await?;
+    }
+    let limit = change_limit(client, account, change).await?;
+    if change.unpark {
+        client.api(&format!("CONSUMER.PAUSE.{}.{account}", names::JOBS), &json!({})).await?;
+    }
+    let day = today();
+    Ok(AccountState {
+        cap: config["max_ack_pending"].as_u64().unwrap_or(0),
+        limit,
+        micro_usd_today: spent(client, &names::cost_subject(account, &day)).await?,
+        tokens_today: spent(client, &names::tokens_subject(account, &day)).await?,
+    })
+}
+
+async fn change_limit(client: &Client, account: &Name, change: &AccountChange) -> Result<Limit, FleetError> {
+    for _ in 0..TRIES {
+        let (revision, mut limit) = read_limit(client, account).await?;
+        if change.is_nothing() {
+            return Ok(limit);
+        }
+        limit.day_micro_usd = change.day_micro_usd.unwrap_or(limit.day_micro_usd);
+        limit.day_tokens = change.day_tokens.unwrap_or(limit.day_tokens);
+        limit.priority = change.priority.unwrap_or(limit.priority);
+        let over = limit.until.is_some_and(|until| until <= clock::now().wall);
+        if change.unpark || over {
+            (limit.until, limit.why, limit.by) = (None, None, None);
+        }
+        match client.put(names::KV_LIMITS, account.as_str(), &limit, Some(revision)).await {
+            Ok(_) => return Ok(limit),
+            Err(FleetError::Conflict) => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Err(FleetError::Conflict)
+}
