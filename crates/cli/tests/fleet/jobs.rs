@@ -5,7 +5,6 @@ use dogwatch_core::lease::JobState;
 use dogwatch_fleet::names;
 use dogwatch_fleet::record::Control;
 use rustix::process::Signal;
-use std::os::unix::fs::PermissionsExt;
 
 #[test]
 fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
@@ -35,14 +34,12 @@ fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
 #[test]
 fn a_refused_push_leaves_a_bundle_and_the_job_still_ends() {
     let mut harbor = Harbor::new(8);
-    let hook = harbor.repository().join("hooks/pre-receive");
-    std::fs::write(&hook, "#!/bin/sh\nexit 1\n").expect("written");
-    std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("a hook");
+    harbor.refuse_pushes();
     harbor.start_worker("anna");
     harbor.submit("one", "s5");
     let result = harbor.until_state("one", JobState::Done).result.expect("a result");
     assert_eq!(result.outcome, "clean");
-    assert_eq!((result.branch, result.bundle.as_deref()), (None, Some("acme.one/1/result.bundle")));
+    assert_eq!((result.branch, result.bundle.as_deref()), (None, Some("anna/acme.one/1/result.bundle")));
 }
 
 #[test]
@@ -89,7 +86,7 @@ fn the_cap_of_an_account_limits_its_jobs_on_all_workers_together() {
         harbor.assert_once(job);
         spans.extend(harbor.ticks(job).into_values().map(|(_, first, last, _)| (first, last)));
     }
-    spans.sort_by(|a, b| a.0.total_cmp(&b.0));
+    spans.sort_unstable();
     assert!(spans.windows(2).all(|pair| pair[0].1 < pair[1].0), "{spans:?}");
 }
 
@@ -98,10 +95,7 @@ fn a_job_that_needs_a_label_waits_for_a_worker_that_has_it() {
     let mut harbor = Harbor::new(8);
     let mut job = harbor.job("s5");
     job.needs = vec!["gpu".to_owned()];
-    harbor.block_on(|client| async move {
-        let at = dogwatch_core::time::moment::Wall(0);
-        dogwatch_fleet::submit::job(&client, &id("one"), &job, at).await.expect("queued");
-    });
+    harbor.submit_job(&id("one"), &job);
     harbor.start_worker("anna");
     harbor.start_worker_at("otto", harbor.port(), &["--label", "gpu"]);
     assert_eq!(harbor.until_state("one", JobState::Done).owner, "otto");
@@ -113,10 +107,7 @@ fn the_operator_stops_a_run_through_its_worker() {
     harbor.start_worker("anna");
     let mut job = harbor.job("s5");
     job.iterations = None;
-    harbor.block_on(|client| async move {
-        let at = dogwatch_core::time::moment::Wall(0);
-        dogwatch_fleet::submit::job(&client, &id("one"), &job, at).await.expect("queued");
-    });
+    harbor.submit_job(&id("one"), &job);
     harbor.until_works("one", 2);
     crate::harbor::until("the run takes the request", || {
         let body = serde_json::to_vec(&Control::Stop).expect("JSON");

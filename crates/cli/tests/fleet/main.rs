@@ -5,7 +5,11 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod accounts;
+mod events;
 mod faults;
 mod harbor;
 mod jobs;
+mod large;
 mod proxy;
+mod steering;

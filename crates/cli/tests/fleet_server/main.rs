@@ -4,6 +4,7 @@
 #[path = "../kit/mod.rs"]
 mod kit;
 
+mod demo;
 mod server;
 mod view;
 mod whole;

@@ -146,6 +146,8 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
     assert!(worker_may(job("acme").events_subject(), b"{}\n").is_ok());
     assert!(worker_may(names::key_subject(names::KV_JOBS, "acme.j1"), b"{}").is_ok());
     assert!(worker_may(names::key_subject(names::KV_LIMITS, "acme"), b"{}").is_ok());
+    assert!(worker_may(names::blob_pieces(&name("anna"), "x"), b"piece").is_ok());
+    assert!(worker_may(names::blob_description(&name("anna"), "x"), b"{}").is_ok());
     for subject in [
         job("acme").queue_subject(),
         job("corp").events_subject(),
@@ -154,6 +156,9 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
         names::key_subject(names::KV_WANT, "acme.j1"),
         names::key_subject(names::KV_HERE, "bert"),
         names::cost_subject(&name("corp"), "2026-11-17"),
+        names::blob_pieces(&name("bert"), "x"),
+        names::blob_description(&name("bert"), "x"),
+        "$O.dw_blobs.C.x".to_owned(),
     ] {
         let refused = worker_may(subject.clone(), b"{}").expect_err(&subject);
         assert_eq!(refused, FleetError::NoAnswer, "{subject}");
@@ -232,4 +237,59 @@ fn a_server_ends_with_the_command_that_runs_it_even_when_it_is_killed() {
     drop(operator);
     stop(up);
     fleet.project.assert_no_process_left();
+}
+
+#[test]
+fn commands_without_a_fleet_say_how_to_get_one() {
+    let project = Project::new();
+    project.file("join.txt", "not a join line");
+    for (args, help) in [
+        (&["submit", "loop", "--account", "acme"][..], "help: make a fleet with `dogwatch fleet init`"),
+        (&["submit", "loop", "--account", "acme", "--join", "join.txt"], "help: set DOGWATCH_FLEET"),
+        (&["work", "missing.txt", "--allow-repo", "*"], "help: `dogwatch fleet join NAME --account ACCOUNT`"),
+        (&["work", "join.txt", "--allow-repo", "*"], "help: `dogwatch fleet join NAME --account ACCOUNT`"),
+        (&["serve", "--socket", "all", "--fleet"], "help: make a fleet with `dogwatch fleet init`"),
+        (&["fleet", "ls"], "help: make a fleet with `dogwatch fleet init`"),
+        (&["fleet", "account", "acme"], "help: make a fleet with `dogwatch fleet init`"),
+        (&["fleet", "up"], "help: make one with `dogwatch fleet init"),
+    ] {
+        let done = project.call(args);
+        assert!(done.assert_code(2).stderr.contains(help), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
+fn a_poisoned_job_is_reported_once_with_the_operators_notification_settings() {
+    let fleet = Fleet::init();
+    let config = fleet.project.outside("home/.config/dogwatch");
+    std::fs::create_dir_all(&config).expect("a directory");
+    let path = fleet.project.path("told");
+    let text = format!("[notify]\ncommand = \"cat >> {}\"\n", path.display());
+    std::fs::write(config.join("dogwatch.toml"), text).expect("written");
+    let mut up = fleet.up();
+    let operator = Operator::connect(&fleet.operator()).expect("connects");
+    let record = serde_json::json!({
+        "state": "poisoned", "title": "work of repo", "result": {"outcome": "poisoned", "detail": "worker anna was lost"},
+    });
+    let put = |job: &str| {
+        let put = operator.run(async |c: &Client| c.put(names::KV_JOBS, job, &record, None).await);
+        put.expect("written");
+    };
+    put("acme.one");
+    up.wait_for_error("acme.one is poisoned");
+    let news: serde_json::Value = serde_json::from_str(&fleet.project.lines("told")[0]).expect("a document");
+    assert_eq!(news["news"], "needs_human");
+    let text = news["text"].as_str().expect("a text");
+    assert!(text.contains("the job acme.one is poisoned") && text.contains("anna was lost"), "{text}");
+    // The same record again is no news; the next one is.
+    put("acme.one");
+    put("acme.two");
+    up.wait_for_error("acme.two is poisoned");
+    let told = fleet.project.lines("told");
+    assert!(told.len() == 2 && told[1].contains("the job acme.two is poisoned"), "{told:?}");
+    let shown = fleet.project.call(&["fleet", "ls"]);
+    assert!(shown.assert_code(0).text().contains("acme.one  poisoned"), "{}", shown.text());
+    assert!(shown.text().contains("(worker anna was lost)"), "{}", shown.text());
+    drop(operator);
+    stop(up);
 }

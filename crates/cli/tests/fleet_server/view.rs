@@ -58,6 +58,7 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
         jobs: vec![job.to_string()],
         labels: vec!["gpu".into()],
         draining: false,
+        refuses: Vec::new(),
         trouble: None,
         load: 125,
         since: Wall(1_794_773_733_000),

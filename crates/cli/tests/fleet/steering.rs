@@ -1,0 +1,172 @@
+//! The operator's requests to jobs, schedules, and jobs that no worker runs.
+
+use crate::harbor::{ACCOUNT, Harbor, git, id};
+use dogwatch_core::lease::JobState;
+use dogwatch_fleet::client::From;
+use dogwatch_fleet::names;
+use serde_json::Value;
+
+/// Returns the journal of a job, as the server has it.
+fn journal(harbor: &Harbor, job: &str) -> String {
+    let pieces = harbor.block_on(|client| async move {
+        client.read(names::EVENTS, &id(job).events_subject(), From::First).await
+    });
+    let pieces = pieces.expect("pieces");
+    pieces.iter().map(|piece| String::from_utf8_lossy(&piece.payload).into_owned()).collect()
+}
+
+#[test]
+fn a_job_is_paused_told_resumed_and_stopped_by_commands_on_another_machine() {
+    let mut harbor = Harbor::new(8);
+    let prompts = harbor.dir.path().join("prompts");
+    let script = format!(
+        "cat >>'{}'\necho tick acme.one $$ 1 >>'{}'\nsleep 0.2\n",
+        prompts.display(),
+        harbor.marks_file().display()
+    );
+    harbor.add_script("many", "", &script);
+    harbor.start_worker("anna");
+    let mut job = harbor.job("many");
+    job.iterations = None;
+    harbor.submit_job(&id("one"), &job);
+    harbor.until_works("one", 1);
+    harbor.succeed(&["fleet", "pause", "acme.one"]);
+    harbor.until_journal("one", "a pause", |text| text.contains(r#""why":"paused""#));
+    harbor.succeed(&["fleet", "tell", "acme.one", "look at the parser"]);
+    harbor.succeed(&["fleet", "resume", "acme.one"]);
+    harbor.until_marks("the agent reads the message", || {
+        std::fs::read_to_string(&prompts).unwrap_or_default().contains("look at the parser")
+    });
+    harbor.succeed(&["fleet", "stop", "acme.one"]);
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "stopped", "{}", harbor.logs());
+    let (code, text) = harbor.call(&["fleet", "wake", "acme.one"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("acme.one is done") && text.contains("help: "), "{text}");
+    let (code, text) = harbor.call(&["fleet", "wake", "acme.two"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("there is no job acme.two"), "{text}");
+}
+
+#[test]
+fn a_wait_of_a_remote_run_ends_with_a_wake() {
+    let mut harbor = Harbor::new(8);
+    harbor.add_loop("slow", "agent: sh work/agent.sh 2\ndelay: 1h");
+    harbor.push_loops();
+    harbor.start_worker("anna");
+    let mut job = harbor.job("slow");
+    job.iterations = Some(2);
+    harbor.submit_job(&id("one"), &job);
+    harbor.until_journal("one", "a wait", |text| text.contains("wait_started"));
+    harbor.succeed(&["fleet", "wake", "acme.one"]);
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "clean", "{}", harbor.logs());
+    assert_eq!(harbor.ticks("one").len(), 2);
+}
+
+#[test]
+fn a_queued_job_that_is_stopped_never_runs() {
+    let mut harbor = Harbor::new(8);
+    harbor.submit("one", "s5");
+    let text = harbor.succeed(&["fleet", "stop", "acme.one"]);
+    assert!(text.contains("no worker runs it now"), "{text}");
+    harbor.start_worker("anna");
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "stopped");
+    assert_eq!(harbor.ticks("one").len(), 0);
+}
+
+#[test]
+fn a_schedule_queues_a_job_again_and_again_until_it_is_removed() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    let repo = harbor.repository();
+    let repo = repo.to_str().expect("a path of text");
+    let every = ["--every", "@every 1s", "--name", "tick", "-n", "1"];
+    let queued =
+        harbor.succeed(&[&["submit", "s5", "--account", ACCOUNT, "--repo", repo][..], &every].concat());
+    assert!(queued.contains("queued acme.tick") && queued.contains("@every 1s"), "{queued}");
+    let done = harbor.until_jobs("two jobs of the schedule are done", |all| {
+        let done = all
+            .iter()
+            .filter(|(id, record)| id.job.as_str().starts_with("tick-") && record.state == JobState::Done);
+        let done: Vec<String> = done.map(|(id, _)| id.job.to_string()).collect();
+        (done.len() >= 2).then_some(done)
+    });
+    for job in &done {
+        harbor.assert_once(job);
+    }
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("every   acme.tick  @every 1s"), "{shown}");
+    harbor.succeed(&["fleet", "unschedule", "acme.tick"]);
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(!shown.contains("every   acme.tick"), "{shown}");
+    let (code, text) = harbor.call(&["fleet", "unschedule", "acme.tick"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("there is no schedule acme.tick"), "{text}");
+    let bad = ["submit", "s5", "--account", ACCOUNT, "--repo", repo, "--every", "sometimes"];
+    let (code, text) = harbor.call(&bad);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("help: "), "{text}");
+}
+
+#[test]
+fn a_job_that_no_worker_runs_is_shown_with_the_reason_and_waits() {
+    let mut harbor = Harbor::new(8);
+    let job = harbor.job("s5");
+    let with = |needs: &[&str], min_version: Option<&str>| dogwatch_fleet::record::Job {
+        needs: needs.iter().map(|need| (*need).to_owned()).collect(),
+        min_version: min_version.map(str::to_owned),
+        ..job.clone()
+    };
+    harbor.submit_job(&id("label"), &with(&["gpu"], None));
+    harbor.submit_job(&id("version"), &with(&[], Some("99.0")));
+    harbor.submit("agent", "s5");
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("(no worker of account acme is present)"), "{shown}");
+    harbor.start_worker_at("anna", harbor.port(), &["--allow-agent", "claude"]);
+    let waiting = |job: &str| -> Option<String> {
+        let text = harbor.succeed(&["fleet", "ls", "--json"]);
+        let all: Value = serde_json::from_str(&text).expect("JSON");
+        let jobs = all["jobs"].as_array().expect("jobs").clone();
+        let found = jobs.into_iter().find(|found| found["job"] == format!("acme.{job}")).expect("the job");
+        found["waiting"].as_str().map(str::to_owned)
+    };
+    // The presence of a worker is written after its refusals.
+    harbor.until_presence("anna", "three refusals", |here| here.refuses.len() == 3);
+    for (job, why) in [
+        ("label", "no worker runs it: anna: it needs the label gpu"),
+        ("version", "no worker runs it: anna: it needs dogwatch 99.0 or newer"),
+        ("agent", "no worker runs it: anna: the agent `sh` is not allowed"),
+    ] {
+        assert_eq!(waiting(job).as_deref(), Some(why), "{}", harbor.logs());
+    }
+    // A worker that may run them takes what it can.
+    harbor.start_worker_at("otto", harbor.port(), &["--label", "gpu", "--allow-agent", "sh"]);
+    for job in ["label", "agent"] {
+        let record = harbor.until_state(job, JobState::Done);
+        assert_eq!(record.owner, "otto", "{}", harbor.logs());
+        assert_eq!(record.result.expect("a result").outcome, "clean");
+        harbor.assert_once(job);
+    }
+    assert_eq!(harbor.record("version").state, JobState::Queued);
+    assert_eq!(harbor.record("version").epoch, 0);
+}
+
+#[test]
+fn a_bundle_of_a_refused_push_is_saved_by_a_command() {
+    let mut harbor = Harbor::new(8);
+    harbor.refuse_pushes();
+    harbor.start_worker("anna");
+    harbor.submit("one", "s5");
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    let commit = result.commit.expect("a commit");
+    let file = harbor.dir.path().join("one.bundle");
+    let file = file.to_str().expect("a path of text");
+    harbor.succeed(&["fleet", "bundle", "acme.one", "-o", file]);
+    let tree = harbor.dir.path().join("tree");
+    git(&tree, &["fetch", "--quiet", file, "refs/dogwatch/bundle"]);
+    assert_eq!(git(&tree, &["rev-parse", "FETCH_HEAD"]).trim(), commit);
+    assert_eq!(git(&tree, &["show", "FETCH_HEAD:result.txt"]), "done\n");
+    assert!(journal(&harbor, "one").contains("run_ended"));
+}
