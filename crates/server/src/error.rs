@@ -11,6 +11,8 @@ use std::borrow::Cow;
 pub(crate) enum ApiError {
     /// On TCP: the token is missing or wrong.
     NoToken,
+    /// On TCP: the proof of a page's request was used before or has expired.
+    StaleProof,
     /// The Host header names another host (DNS rebinding).
     BadHost,
     /// The request comes from another web page.
@@ -63,6 +65,7 @@ impl ApiError {
         let text = String::new;
         vec![
             ApiError::NoToken,
+            ApiError::StaleProof,
             ApiError::BadHost,
             ApiError::BadOrigin,
             ApiError::NotOperator,
@@ -99,7 +102,7 @@ impl ApiError {
     /// Returns the HTTP status.
     pub fn status(&self) -> StatusCode {
         match self {
-            ApiError::NoToken | ApiError::WrongToken => StatusCode::UNAUTHORIZED,
+            ApiError::NoToken | ApiError::StaleProof | ApiError::WrongToken => StatusCode::UNAUTHORIZED,
             ApiError::BadHost | ApiError::BadOrigin | ApiError::NotOperator => StatusCode::FORBIDDEN,
             ApiError::NoSuchRoute | ApiError::NoSuchRun | ApiError::NoSuchOutput | ApiError::NoSuchAgent => {
                 StatusCode::NOT_FOUND
@@ -131,6 +134,7 @@ impl ApiError {
     pub fn code(&self) -> &'static str {
         match self {
             ApiError::NoToken => "no_token",
+            ApiError::StaleProof => "stale_proof",
             ApiError::BadHost => "bad_host",
             ApiError::BadOrigin => "bad_origin",
             ApiError::NotOperator => "not_operator",
@@ -170,6 +174,7 @@ impl ApiError {
             ApiError::NoToken => {
                 "send the token as `Authorization: Bearer …`; `dogwatch serve` prints its path"
             }
+            ApiError::StaleProof => "the proof was used before or has expired; ask for a new challenge",
             ApiError::BadHost => "the Host header must name this server's loopback address",
             ApiError::BadOrigin => "requests from other web pages are not allowed",
             ApiError::NotOperator => {

@@ -2,6 +2,7 @@
 
 mod support;
 
+use dogwatch_host::store::token::digest;
 use dogwatch_server::{Limits, MachineSetup};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -46,6 +47,62 @@ fn without_the_token_no_request_is_answered_or_carried_out() {
     assert_eq!(status(&machine.send(&format!("{wrong}\r\n"))), "401");
     assert!(run.handle.expect("it lives").asked.lock().expect("not poisoned").is_empty());
     assert_eq!(status(&machine.get("/v1/runs")), "200");
+}
+
+/// Asks for a challenge, and checks the server's proof as the page does.
+fn challenge(machine: &Machine) -> String {
+    let nonce = "n".repeat(32);
+    let asked =
+        format!("GET /app/proof?nonce={nonce} HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", machine.at);
+    let answer = machine.send(&asked);
+    let (mac, challenge) = answer.lines().last().and_then(|line| line.split_once(' ')).expect("two words");
+    assert_eq!(mac, machine.token.mac(format!("dogwatch server\n{nonce}\n{challenge}").as_bytes()));
+    challenge.to_owned()
+}
+
+/// Returns a request that is signed as the page signs it.
+fn signed(machine: &Machine, method: &str, path: &str, challenge: &str, body: &str) -> String {
+    let hash = digest(body.as_bytes());
+    let message = format!("dogwatch request\n{method}\n{path}\n{challenge}\n0\n{hash}");
+    let (at, mac, length) = (machine.at, machine.token.mac(message.as_bytes()), body.len());
+    format!(
+        "{method} {path} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\nauthorization: Dogwatch-Proof \
+         {challenge}.0.{hash}.{mac}\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+    )
+}
+
+// promise: 14
+#[test]
+fn a_signed_request_is_carried_out_once_and_only_with_its_own_body() {
+    let machine = Machine::new();
+    let mut run = machine.run(1);
+    run.live();
+    let tell = run.path("/tell");
+    let asked = || run.handle.as_ref().expect("it lives").asked.lock().expect("not poisoned").len();
+    let request = signed(&machine, "POST", &tell, &challenge(&machine), r#"{"text": "one"}"#);
+    let first = machine.send(&request);
+    assert_eq!((status(&first), asked()), ("202", 1), "{first}");
+    let again = machine.send(&request);
+    assert_eq!((status(&again), asked()), ("401", 1), "{again}");
+    assert!(again.contains("stale_proof"), "{again}");
+    let changed = signed(&machine, "POST", &tell, &challenge(&machine), r#"{"text": "one"}"#);
+    let answer = machine.send(&changed.replace("one", "two"));
+    assert_eq!((status(&answer), asked()), ("401", 1), "{answer}");
+    // A refused body uses the number up, so the attempt cannot be repeated.
+    assert_eq!((status(&machine.send(&changed)), asked()), ("401", 1));
+    let read = signed(&machine, "GET", "/v1/runs?limit=5", &challenge(&machine), "");
+    assert_eq!(status(&machine.send(&read.replace("limit=5", "limit=6"))), "401");
+    assert_eq!(status(&machine.send(&read)), "200");
+    // Another server accepts nothing that was signed for this one.
+    let other = Machine::new();
+    let moved = read.replace(&machine.at.to_string(), &other.at.to_string());
+    assert_eq!(status(&other.send(&moved)), "401");
+    for nonce in ["", &"n".repeat(31), &"n".repeat(129)] {
+        let at = machine.at;
+        let asked =
+            format!("GET /app/proof?nonce={nonce} HTTP/1.1\r\nhost: {at}\r\nconnection: close\r\n\r\n");
+        assert_eq!(status(&machine.send(&asked)), "400", "{nonce}");
+    }
 }
 
 // promise: 14

@@ -11,7 +11,7 @@ use std::time::Instant;
 /// Starts Chromium headless, for any user, without network requests of its own. The pipe uses descriptors 3 and 4.
 const CHROMIUM: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars --no-zygote \
-    --user-data-dir=\"$PROFILE\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+    --host-resolver-rules=\"$RULES\" --user-data-dir=\"$PROFILE\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";
 
 /// A browser with one page.
 pub struct Page {
@@ -27,9 +27,15 @@ pub struct Page {
 impl Page {
     /// Starts the browser.
     pub fn open(project: &Project) -> Page {
+        Page::open_with(project, "")
+    }
+
+    /// Starts the browser with rules that map addresses to others.
+    pub fn open_with(project: &Project, rules: &str) -> Page {
         let mut command = Command::new("sh");
         project.set_environment(&mut command);
         command.args(["-c", CHROMIUM]).env("PROFILE", project.outside("browser")).env("TZ", "UTC");
+        command.env("RULES", rules);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut child = command.spawn().expect("sh is installed");
         let to = child.stdin.take().expect("piped");

@@ -5,6 +5,7 @@
 mod kit;
 
 mod browser;
+mod listening;
 mod night;
 mod reports;
 mod seeing;

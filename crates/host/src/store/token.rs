@@ -79,15 +79,20 @@ impl Token {
         Token::at(path)
     }
 
-    /// Proves the knowledge of the token without revealing it: HMAC-SHA-256 over a nonce, in hexadecimal digits.
-    pub fn proof(&self, nonce: &[u8]) -> String {
+    /// Signs a message with the token, without revealing it: HMAC-SHA-256 in hexadecimal digits.
+    pub fn mac(&self, message: &[u8]) -> String {
         let pad = |byte: u8| {
             let mut block = [byte; BLOCK];
             block.iter_mut().zip(self.0.bytes()).for_each(|(b, key)| *b ^= key);
             block
         };
-        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(nonce).finalize();
+        let inner = Sha256::new().chain_update(pad(0x36)).chain_update(message).finalize();
         hex(&Sha256::new().chain_update(pad(0x5c)).chain_update(inner).finalize())
+    }
+
+    /// Returns whether `given` is the signature of a message. The time of the comparison reveals only the length.
+    pub fn is_mac(&self, message: &[u8], given: &str) -> bool {
+        are_equal(self.mac(message).as_bytes(), given.as_bytes())
     }
 
     /// Returns the token in this file. Creates it if it is missing.
@@ -109,9 +114,26 @@ impl Token {
 
     /// Returns whether `given` is the token. The time of the comparison reveals only the length.
     pub fn fits(&self, given: &[u8]) -> bool {
-        let differing = self.0.bytes().zip(given).fold(0, |all, (own, other)| all | (own ^ other));
-        black_box(differing) == 0 && given.len() == DIGITS
+        are_equal(self.0.as_bytes(), given)
     }
+}
+
+/// Compares two secrets. The time that it takes depends on their lengths only.
+fn are_equal(own: &[u8], given: &[u8]) -> bool {
+    let differing = own.iter().zip(given).fold(0, |all, (own, other)| all | (own ^ other));
+    black_box(differing) == 0 && given.len() == own.len()
+}
+
+/// Returns the SHA-256 of some bytes in hexadecimal digits.
+pub fn digest(bytes: &[u8]) -> String {
+    hex(&Sha256::digest(bytes))
+}
+
+/// Returns 256 random bits in hexadecimal digits.
+pub fn random_digits() -> io::Result<String> {
+    let mut random = [0; RANDOM_BYTES];
+    getrandom::fill(&mut random).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
+    Ok(hex(&random))
 }
 
 impl std::fmt::Debug for Token {
@@ -146,12 +168,11 @@ fn make(path: &Path) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         home::make_private(dir)?;
     }
-    let mut random = [0; RANDOM_BYTES];
-    getrandom::fill(&mut random).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
+    let random = random_digits()?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = std::fs::remove_file(&new);
     let mut file = safe_file::create_new(&new, safe_file::PRIVATE)?;
-    let written = file.write_all(format!("{}\n", hex(&random)).as_bytes());
+    let written = file.write_all(format!("{random}\n").as_bytes());
     let linked = written.and_then(|()| std::fs::hard_link(&new, path));
     std::fs::remove_file(&new)?;
     match linked {
@@ -198,11 +219,16 @@ mod tests {
     }
 
     #[test]
-    fn a_proof_is_an_hmac_of_the_nonce() {
+    fn a_signature_is_an_hmac_of_the_message() {
         // The value comes from Python: hmac.new(b"a" * 64, b"nonce", "sha256").
         let token = Token("a".repeat(DIGITS));
-        assert_eq!(token.proof(b"nonce"), "8ea8e0317aa41d1813a869bdb6dc55411b15bf51f05cb5be98d7562e228490da");
-        assert_ne!(token.proof(b"other"), token.proof(b"nonce"));
+        let expected = "8ea8e0317aa41d1813a869bdb6dc55411b15bf51f05cb5be98d7562e228490da";
+        assert_eq!(token.mac(b"nonce"), expected);
+        assert!(token.is_mac(b"nonce", expected));
+        for wrong in ["", &expected[1..], &expected.replace('8', "9")] {
+            assert!(!token.is_mac(b"nonce", wrong), "{wrong}");
+        }
+        assert!(!token.is_mac(b"other", expected));
     }
 
     // promise: 14

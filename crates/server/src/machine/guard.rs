@@ -1,12 +1,16 @@
 //! Access checks for TCP, which every local process and every web page in a browser can reach.
 //!
-//! The token proves that the client can read this user's files. The Host check stops DNS rebinding, and the Origin
+//! The token proves that the client can read this user's files. Scripts send it; the dashboard signs its requests with it
+//! instead (`proofs.rs`). The Host check stops DNS rebinding, and the Origin
 //! check stops other web pages. The dashboard itself holds no data and needs no token: it takes the token from the
 //! fragment of its URL, which browsers never send.
 
+use super::proofs::{Challenges, Proof, ProofError};
 use crate::error::ApiError;
-use crate::routes::answer;
+use crate::listener::Limits;
+use crate::routes::{answer, read_body};
 use crate::strangers::Known;
+use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{AUTHORIZATION, HOST, HeaderMap, HeaderValue, ORIGIN};
 use axum::http::uri::Authority;
@@ -15,28 +19,39 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use dogwatch_host::net::loopback::Names;
 use dogwatch_host::store::token::Token;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-/// The path where the server proves that it knows the token.
+/// The path where the server proves that it knows the token, and issues a challenge.
 const PROOF: &str = "/app/proof";
-/// The length of a nonce. A short one could be asked for in advance.
-const MIN_NONCE: usize = 32;
-const MAX_NONCE: usize = 128;
 
 /// The token and the addresses under which the server may be called.
 pub(crate) struct Guard {
     token: Token,
+    challenges: Challenges,
     names: Names,
+    limits: Limits,
+}
+
+/// Why a request is let in.
+#[derive(Debug, PartialEq, Eq)]
+enum Access {
+    /// It asks for a file of the dashboard.
+    Page,
+    /// It has the token.
+    Token,
+    /// It is signed. Its body must be the one that was signed.
+    Signed,
 }
 
 impl Guard {
     /// Creates the guard for a server at `address`.
-    pub fn new(token: Token, address: SocketAddr) -> Guard {
-        Guard { token, names: Names::of(address) }
+    pub fn new(token: Token, address: SocketAddr, limits: Limits) -> io::Result<Guard> {
+        Ok(Guard { token, challenges: Challenges::new()?, names: Names::of(address), limits })
     }
 
-    fn check(&self, request: &Request) -> Result<(), ApiError> {
+    fn check(&self, request: &Request) -> Result<Access, ApiError> {
         let headers = request.headers();
         let hosts = headers.get_all(HOST).iter().map(HeaderValue::as_bytes);
         if !self.names.are_meant(hosts, request.uri().authority().map(Authority::as_str)) {
@@ -46,31 +61,54 @@ impl Guard {
             return Err(ApiError::BadOrigin);
         }
         let open = is_page(request.uri().path()) && matches!(*request.method(), Method::GET | Method::HEAD);
-        let has_token = self.has_token(headers);
-        if let (true, Some(known)) = (has_token, request.extensions().get::<Known>()) {
+        let access = self.access(request);
+        if let (Ok(_), Some(known)) = (&access, request.extensions().get::<Known>()) {
             known.set();
         }
-        if open || has_token { Ok(()) } else { Err(ApiError::NoToken) }
+        if open { access.or(Ok(Access::Page)) } else { access }
     }
 
-    /// Proves to a page that this server knows the token, before the page sends it.
+    /// Returns whether the one Authorization header of a request holds the token or a proof.
+    fn access(&self, request: &Request) -> Result<Access, ApiError> {
+        let given = authorization(request.headers()).ok_or(ApiError::NoToken)?;
+        if let Some(proof) = Proof::parse(given) {
+            let target = request.uri().path_and_query().map_or("", |target| target.as_str());
+            let accepted = self.challenges.accept(&self.token, request.method(), target, proof);
+            return match accepted {
+                Ok(()) => Ok(Access::Signed),
+                Err(ProofError::Forged) => Err(ApiError::NoToken),
+                Err(ProofError::Stale) => Err(ApiError::StaleProof),
+            };
+        }
+        let (scheme, token) = given.split_at_checked(b"Bearer ".len()).ok_or(ApiError::NoToken)?;
+        let fits = scheme.eq_ignore_ascii_case(b"bearer ") && self.token.fits(token);
+        fits.then_some(Access::Token).ok_or(ApiError::NoToken)
+    }
+
+    /// Proves to a page that this server knows the token, and issues a challenge for the page's requests.
     fn prove(&self, request: &Request) -> Response {
         let nonce = request.uri().query().and_then(|query| query.strip_prefix("nonce="));
-        match nonce.filter(|nonce| (MIN_NONCE..=MAX_NONCE).contains(&nonce.len())) {
-            Some(nonce) => {
-                answer(StatusCode::OK, "text/plain; charset=utf-8", self.token.proof(nonce.as_bytes()).into())
-            }
+        match nonce.and_then(|nonce| self.challenges.answer(&self.token, nonce)) {
+            Some(proof) => answer(StatusCode::OK, "text/plain; charset=utf-8", proof.into()),
             None => ApiError::BadQuery("`nonce` must have 32 to 128 characters").into_response(),
         }
     }
 
-    fn has_token(&self, headers: &HeaderMap) -> bool {
-        let mut given = headers.get_all(AUTHORIZATION).iter();
-        let (Some(value), None) = (given.next(), given.next()) else { return false };
-        let value = value.as_bytes();
-        let Some((scheme, token)) = value.split_at_checked(b"Bearer ".len()) else { return false };
-        scheme.eq_ignore_ascii_case(b"bearer ") && self.token.fits(token)
+    /// Reads the body of a signed request. Returns the request if the body is the one that was signed.
+    async fn with_signed_body(&self, request: Request) -> Result<Request, ApiError> {
+        let (parts, body) = request.into_parts();
+        let head = Request::from_parts(parts.clone(), body);
+        let body = read_body(self.limits, head).await?;
+        let proof = authorization(&parts.headers).and_then(Proof::parse);
+        let is_covered = proof.is_some_and(|proof| proof.covers(&body));
+        is_covered.then(|| Request::from_parts(parts, Body::from(body))).ok_or(ApiError::NoToken)
     }
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut given = headers.get_all(AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else { return None };
+    Some(value.as_bytes())
 }
 
 /// Returns whether the path belongs to the dashboard, whose files contain no user data.
@@ -80,8 +118,12 @@ pub(crate) fn is_page(path: &str) -> bool {
 
 pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     match guard.check(&request) {
-        Ok(()) if request.uri().path() == PROOF => guard.prove(&request),
-        Ok(()) => next.run(request).await,
+        Ok(_) if request.uri().path() == PROOF => guard.prove(&request),
+        Ok(Access::Page | Access::Token) => next.run(request).await,
+        Ok(Access::Signed) => match guard.with_signed_body(request).await {
+            Ok(request) => next.run(request).await,
+            Err(refusal) => refusal.into_response(),
+        },
         Err(refusal) => refusal.into_response(),
     }
 }
@@ -89,13 +131,13 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
 #[cfg(test)]
 mod tests {
     use super::*;
-    use axum::body::Body;
 
     fn guarded() -> (Guard, String, tempfile::TempDir) {
         let dir = tempfile::tempdir().expect("a directory");
         let token = Token::at(&dir.path().join("token")).expect("makes it");
         let bearer = format!("Bearer {}", token.as_str());
-        (Guard::new(token, SocketAddr::from(([127, 0, 0, 1], 3649))), bearer, dir)
+        let at = SocketAddr::from(([127, 0, 0, 1], 3649));
+        (Guard::new(token, at, Limits::default()).expect("randomness"), bearer, dir)
     }
 
     fn ask(guard: &Guard, path: &str, headers: &[(&str, &str)]) -> Result<(), ApiError> {
@@ -103,7 +145,7 @@ mod tests {
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        guard.check(&request.body(Body::empty()).expect("a request"))
+        guard.check(&request.body(Body::empty()).expect("a request")).map(drop)
     }
 
     // promise: 14

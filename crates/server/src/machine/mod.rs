@@ -11,6 +11,7 @@
 //! assets.rs  the dashboard                     agents.rs  external agents that report their activity
 //! table.rs   the table of all routes           openapi.rs the OpenAPI document, built from the table
 //! metrics.rs Prometheus metrics               others.rs  the runs of other machines
+//! proofs.rs  signatures of the page's requests
 //! ```
 
 mod agents;
@@ -22,6 +23,7 @@ mod metrics;
 mod openapi;
 mod others;
 mod output;
+mod proofs;
 mod routes;
 mod runs;
 mod steer;
@@ -112,7 +114,7 @@ pub fn serve_machine(setup: MachineSetup) -> io::Result<Served> {
     };
     let tcp = match setup.tcp {
         Some((listener, token)) => {
-            let guard = Arc::new(Guard::new(token, listener.local_addr()?));
+            let guard = Arc::new(Guard::new(token, listener.local_addr()?, limits)?);
             listener.set_nonblocking(true)?;
             Some((tokio::net::TcpListener::from_std(listener)?, guard))
         }

@@ -1,4 +1,5 @@
-// The API client: requests and the event stream. The token is sent in a header, which EventSource does not support.
+// The API client: requests and the event stream. A request is signed with the token in a header, which EventSource does
+// not support. The token itself is never sent.
 
 const KEY = "dogwatch.token";
 /** The delay between reconnects; it doubles from the first to the last value. */
@@ -10,6 +11,9 @@ const SILENCE_LIMIT = 45_000;
 const HIDDEN_LIMIT = 20_000;
 /** The default timeout of a request. */
 const REQUEST_TIMEOUT = 10_000;
+/** A challenge signs requests for this long, and this many of them. The server accepts more of both. */
+const CHALLENGE_LIMIT = 30_000;
+const MAX_SIGNED = 1000;
 
 export class Refused extends Error {
   constructor(status, code, message) {
@@ -36,33 +40,48 @@ export function keepToken(token) {
 
 const encoder = new TextEncoder();
 const hex = (bytes) => Array.from(new Uint8Array(bytes), (byte) => byte.toString(16).padStart(2, "0")).join("");
-/** The proofs by token. Each holds until a connection fails: after that, another process may have the port. */
-const proofs = new Map();
+const mac = async (key, message) => hex(await crypto.subtle.sign("HMAC", key, encoder.encode(message)));
+/** The challenge that signs requests that only read, shared by all of them. */
+let shared = null;
 
-/** Makes the server prove that it knows the token, so that a process that took its port does not learn it. */
-async function prove(token) {
+/** Asks for a challenge. The server proves that it knows the token: a challenge of another process is not signed. */
+async function ask(token) {
   const nonce = hex(crypto.getRandomValues(new Uint8Array(32)));
   const answer = await fetch(`/app/proof?nonce=${nonce}`, { cache: "no-store", signal: AbortSignal.timeout(REQUEST_TIMEOUT) });
-  const given = answer.ok ? (await answer.text()).trim() : "";
+  const [proof, text] = answer.ok ? (await answer.text()).trim().split(" ") : [];
   const key = await crypto.subtle.importKey("raw", encoder.encode(token), { name: "HMAC", hash: "SHA-256" }, false, ["sign"]);
-  const expected = hex(await crypto.subtle.sign("HMAC", key, encoder.encode(nonce)));
-  if (given !== expected) throw new Refused(401, "no_token", "the server does not know this token; open the URL that `dogwatch serve` printed");
+  if (text === undefined || proof !== await mac(key, `dogwatch server\n${nonce}\n${text}`)) {
+    throw new Refused(401, "no_token", "the server does not know this token; open the URL that `dogwatch serve` printed");
+  }
+  return { key, text };
 }
 
-async function proven(token) {
-  if (!proofs.has(token)) proofs.set(token, prove(token));
+/** Returns a challenge and a number that no other request has. A request that changes something has its own challenge. */
+async function challenge(token, alone) {
+  if (alone) return { ...await ask(token), number: 0 };
+  const now = performance.now();
+  if (shared?.token !== token || now - shared.since > CHALLENGE_LIMIT || shared.signed >= MAX_SIGNED) {
+    shared = { token, since: now, signed: 0, asked: ask(token) };
+  }
+  const mine = shared;
+  const number = mine.signed++;
   try {
-    await proofs.get(token);
+    return { ...await mine.asked, number };
   } catch (error) {
-    proofs.delete(token);
+    if (shared === mine) shared = null;
     throw error;
   }
 }
 
-async function headers(more) {
+/** Returns the header that proves that the page knows the token, for this request only. */
+async function proof(path, { method = "GET", body = "" }) {
   const token = sessionStorage.getItem(KEY);
-  if (token) await proven(token);
-  return { ...more, ...(token ? { Authorization: `Bearer ${token}` } : {}) };
+  if (!token) return {};
+  const { key, text, number } = await challenge(token, method !== "GET");
+  const { pathname, search } = new URL(path, location.href);
+  const hash = hex(await crypto.subtle.digest("SHA-256", encoder.encode(body)));
+  const signature = await mac(key, `dogwatch request\n${method}\n${pathname}${search}\n${text}\n${number}\n${hash}`);
+  return { Authorization: `Dogwatch-Proof ${text}.${number}.${hash}.${signature}` };
 }
 
 async function checked(response) {
@@ -73,15 +92,20 @@ async function checked(response) {
 }
 
 async function request(path, options = {}) {
-  const { signal, timeout = REQUEST_TIMEOUT, ...rest } = options;
-  const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
-  const sent = await headers(rest.headers);
   try {
-    return await checked(await fetch(path, { cache: "no-store", ...rest, headers: sent, signal: AbortSignal.any(limits) }));
+    return await send(path, options);
   } catch (error) {
-    if (!(error instanceof Refused)) proofs.clear();
+    // After a loss, another process may have the port. A refused proof has had no effect, so the request is repeated once.
+    if (!(error instanceof Refused) || error.code === "stale_proof") shared = null;
+    if (error.code === "stale_proof") return send(path, options);
     throw error;
   }
+}
+
+async function send(path, { signal, timeout = REQUEST_TIMEOUT, ...rest }) {
+  const headers = { ...rest.headers, ...await proof(path, rest) };
+  const limits = [signal, timeout ? AbortSignal.timeout(timeout) : null].filter(Boolean);
+  return checked(await fetch(path, { cache: "no-store", ...rest, headers, signal: AbortSignal.any(limits) }));
 }
 
 const runPath = (run) => `/v1/runs/${encodeURIComponent(run)}`;
@@ -191,7 +215,7 @@ export async function follow(id, { after, take, report, over, signal }) {
     }
     if (signal.aborted || over()) return;
     if (visible.signal.aborted) continue;
-    proofs.clear();
+    shared = null;
     report({ lost: true });
     await pause(wait, signal);
     wait = Math.min(wait * 2, RETRY_LAST);
