@@ -45,6 +45,13 @@ pub struct Args {
     state_dir: Option<PathBuf>,
 }
 
+impl Args {
+    /// Returns whether the command removes nothing, whatever the user answers.
+    pub fn only_lists(&self) -> bool {
+        self.dry_run || (self.json && !self.yes)
+    }
+}
+
 /// The default number of runs to keep per project, whatever their age.
 const KEPT_RUNS: u64 = 20;
 /// The default age below which runs are kept, whatever their number.

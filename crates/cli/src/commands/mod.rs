@@ -27,6 +27,7 @@ mod ps;
 mod replay;
 mod report;
 mod resume;
+mod rights;
 mod run;
 mod schema;
 mod serve;
@@ -99,8 +100,9 @@ pub enum Command {
 }
 
 impl Command {
-    /// Runs the command and returns its exit code.
+    /// Runs the command and returns its exit code. A session may not use all of them.
     pub fn run(self) -> Result<u8, CliError> {
+        self.refuse_session()?;
         match self {
             Command::Run(args) => run::run(args),
             Command::Init(args) => init::run(&args),

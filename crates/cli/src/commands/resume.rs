@@ -1,4 +1,5 @@
 use super::prices;
+use super::rights::operator_only;
 use crate::error::CliError;
 use crate::leash::LeashFlag;
 use crate::loading::LoopFile;
@@ -75,7 +76,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             format!("stop it with `dogwatch stop {}` first", found.id),
         ));
     }
-    let adopted = if args.adopt && !found.is_live() { Some(adopt(&found)?) } else { None };
+    let adopted = if args.adopt && !found.is_live() {
+        operator_only("adopt a run")?;
+        Some(adopt(&found)?)
+    } else {
+        None
+    };
     let before = found.is_live().then(|| found.view()).transpose()?;
     match found.post("resume", &()) {
         Ok(()) => super::print(format!("{}\n", resumed(&found, before.as_ref())).as_bytes()),
@@ -165,6 +171,7 @@ fn refuse_live_elsewhere(found: &FoundRun) -> Result<(), CliError> {
 
 /// Continues a run from its record.
 pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
+    operator_only("continue a run that has no supervisor")?;
     refuse_unknown(found)?;
     let mut started = started(found)?;
     let (mut new_work_dir, mut new_path) = (None, None);

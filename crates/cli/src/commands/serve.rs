@@ -34,6 +34,13 @@ pub struct Args {
     hosts: HostArgs,
 }
 
+impl Args {
+    /// Returns whether the server listens on TCP, and so replaces the token of an earlier one.
+    pub fn renews_token(&self) -> bool {
+        self.listen.is_some() || self.socket.is_none()
+    }
+}
+
 /// Parses a loopback address and port: `127.0.0.1:3649`, `[::1]:3649`, `localhost:3649` or `3649`.
 pub(super) fn address(text: &str) -> Result<SocketAddr, String> {
     let local = |port| SocketAddr::from((Ipv4Addr::LOCALHOST, port));

@@ -1,7 +1,9 @@
 //! Only the operator steers a run. The agents here try to steer their own run in many ways.
 
+use crate::kit::skip::skip;
 use crate::kit::{GRACES, Project, Running, all, kinds, one};
 use serde_json::Value;
+use std::process::Command;
 
 /// Sends a request to the socket of `dogwatch serve`, which would forward it to the run.
 const BY_SERVE: &str = r#"
@@ -111,6 +113,141 @@ fn an_agent_steers_a_run_that_it_started_and_its_messages_carry_their_source() {
     let events = project.journal();
     let from: Vec<&Value> = all(&events, "told").iter().map(|told| &told["from"]).collect();
     assert_eq!(from, [&Value::Null, &Value::from("agent")]);
+}
+
+/// The commands that a session may not use. `OLD` is a run that has ended.
+const REFUSED: [&str; 22] = [
+    "gc",
+    "gc --yes --keep 0 --older-than 0",
+    "gc --json --yes --keep 0 --older-than 0",
+    "undo OLD 1 --yes",
+    "merge OLD",
+    "verdict OLD 1 --wrong",
+    "tune --import",
+    "serve --listen 127.0.0.1:0",
+    "fleet init --listen localhost:4222",
+    "fleet up",
+    "fleet join worker --account main",
+    "fleet revoke worker",
+    "submit loop --account main",
+    "work join --allow-repo x",
+    "plugin write ../plugin",
+    "notify loop",
+    "resume OLD",
+    "resume OLD --adopt",
+    "stop",
+    "pause",
+    "wake",
+    "tell hello",
+];
+/// The commands that a session may use. They read, or start something of their own.
+const ALLOWED: [&str; 25] = [
+    "check loop",
+    "completions bash",
+    "diff OLD 1",
+    "doctor",
+    "events OLD",
+    "exec -- true",
+    "fleet ls",
+    "forecast loop",
+    "gc --dry-run",
+    "gc --json",
+    "history",
+    "init new",
+    "logs OLD",
+    "man",
+    "mcp",
+    "prices",
+    "ps",
+    "replay OLD",
+    "report OLD",
+    "run nowhere",
+    "schema loop",
+    "status OLD",
+    "top",
+    "tune",
+    "demo --help",
+];
+
+// promise: 14
+#[test]
+fn a_session_may_use_the_commands_that_read_and_none_that_changes_what_is_the_operators() {
+    let project = attacking("delay: 0s", "echo first");
+    project.run(&["-n", "1"]).assert_code(0);
+    let old = project.run_dir();
+    let id = old.file_name().and_then(|name| name.to_str()).expect("a name").to_owned();
+    let tries: String = REFUSED
+        .iter()
+        .chain(&ALLOWED)
+        .map(|line| {
+            let called = line.replace("OLD", &id);
+            format!("echo '== {line}'; $DOGWATCH {called} </dev/null 2>&1; echo \"-- $?\"\n")
+        })
+        .collect();
+    let program = env!("CARGO_BIN_EXE_dogwatch");
+    project.file("attack.sh", &format!("DOGWATCH={program}\nexec >answers\n{tries}"));
+    let done = project.start_run(&["-n", "1"]).finish();
+    let answers = project.read("answers");
+    assert_eq!(done.assert_code(0).end()["outcome"], "clean", "{answers}");
+    let answer = |line: &str| {
+        let (_, rest) =
+            answers.split_once(&format!("== {line}\n")).unwrap_or_else(|| panic!("{line}: {answers}"));
+        rest.split("== ").next().expect("an answer").to_owned()
+    };
+    for line in REFUSED {
+        let answer = answer(line);
+        assert!(answer.contains("only the operator may"), "{line}: {answer}");
+        assert!(answer.contains("-- 2\n"), "{line}: {answer}");
+    }
+    for line in ALLOWED {
+        let answer = answer(line);
+        assert!(!answer.contains("only the operator may") && !answer.contains("Usage:"), "{line}: {answer}");
+    }
+    assert!(old.join("events.jsonl").exists(), "{answers}");
+    // Every command is in one of the lists. `feed` and `serve --socket` need a peer and have tests of their own.
+    let help = project.call(&["--help"]).text();
+    let commands =
+        help.split_once("Commands:").and_then(|(_, rest)| rest.split_once("\n\n")).expect("a list").0;
+    let names = commands.lines().filter_map(|line| line.strip_prefix("  ")?.split_whitespace().next());
+    let missing: Vec<&str> = names
+        .filter(|name| {
+            *name != "help"
+                && !REFUSED.iter().chain(&ALLOWED).any(|line| line.split(' ').next() == Some(name))
+        })
+        .collect();
+    assert!(missing.is_empty(), "{missing:?}");
+    // The operator may.
+    project.call(&["gc", "--yes", "--keep", "0", "--older-than", "0"]).assert_code(0);
+    assert!(!old.exists());
+}
+
+/// A user who owns nothing on the machine.
+const USER: u32 = 47_111;
+
+// promise: 14
+#[test]
+fn an_operator_whose_login_is_hidden_from_them_may_use_every_command() {
+    if !rustix::process::geteuid().is_root() {
+        return skip("only root can hide processes");
+    }
+    let project = attacking("", "echo first");
+    let binary = project.outside("dogwatch");
+    std::fs::copy(env!("CARGO_BIN_EXE_dogwatch"), &binary).expect("copies");
+    let mut command = Command::new("unshare");
+    project.set_environment(&mut command);
+    let user = format!("setpriv --reuid={USER} --regid={USER} --clear-groups");
+    command.args(["-m", "sh", "-c"]).arg(format!(
+        "mount -t proc -o hidepid=2 proc /proc || exit 77
+         chown -R {USER}:{USER} \"$0\" && chmod 755 \"$0\"
+         {user} \"$0\"/dogwatch run loop -n 1 --json && {user} \"$0\"/dogwatch gc --yes --keep 0 --older-than 0; code=$?
+         exit $code"
+    ));
+    command.arg(project.outside(""));
+    let done = Running::start(command).finish();
+    if done.code == Some(77) {
+        return skip("/proc cannot be mounted here");
+    }
+    assert!(done.assert_code(0).text().contains("removed 1 run"), "{}{}", done.text(), done.stderr);
 }
 
 #[test]

@@ -3,6 +3,8 @@
 use crate::process::keeper::{ARGUMENT, stat_of};
 use crate::process::orphans::NONCE_VAR;
 use dogwatch_core::run::caller::Caller;
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Read;
@@ -24,19 +26,24 @@ pub fn examine(pid: i32, run: u32) -> Caller {
     let mut at = pid;
     for _ in 0..MAX_ANCESTORS {
         nonces.extend(nonces_of(at));
-        let Some(stat) = stat_of(at) else {
+        let parent = match parent_of(at) {
+            Parent::Process(parent) => parent,
+            // The caller itself must be visible.
+            Parent::OfAnotherUser if at != pid => 0,
             // An ancestor that exits hands its children to another one, so the answer would be incomplete.
-            caller.gone = true;
-            break;
+            Parent::OfAnotherUser | Parent::Unknown => {
+                caller.gone = true;
+                break;
+            }
         };
-        if stat.parent == run {
+        if parent == run {
             caller.descends = true;
         }
-        if stat.parent <= 1 || caller.descends {
+        if parent <= 1 || caller.descends {
             caller.nonces = nonces.into_iter().collect();
             return caller;
         }
-        at = stat.parent;
+        at = parent;
     }
     Caller { descends: !caller.gone, ..caller }
 }
@@ -52,16 +59,38 @@ pub fn inherited() -> Vec<String> {
 pub fn is_supervised() -> bool {
     let mut at = i32::try_from(std::process::id()).unwrap_or(0);
     for _ in 0..MAX_ANCESTORS {
-        let Some(stat) = stat_of(at) else { return true };
+        let parent = match parent_of(at) {
+            Parent::Process(parent) => parent,
+            Parent::OfAnotherUser => return false,
+            Parent::Unknown => return true,
+        };
         if !nonces_of(at).is_empty() || is_keeper(at) {
             return true;
         }
-        if stat.parent <= 1 {
+        if parent <= 1 {
             return false;
         }
-        at = stat.parent;
+        at = parent;
     }
     true
+}
+
+/// What is known about the parent of a process.
+enum Parent {
+    Process(i32),
+    /// The process itself belongs to another user, and `/proc` hides those (`hidepid`). No session of ours is above it:
+    /// this is the login or the service that started the user's first process.
+    OfAnotherUser,
+    /// The process has exited, or cannot be examined.
+    Unknown,
+}
+
+fn parent_of(pid: i32) -> Parent {
+    if let Some(stat) = stat_of(pid) {
+        return Parent::Process(stat.parent);
+    }
+    let is_hidden = Pid::from_raw(pid).is_some_and(|pid| test_kill_process(pid) == Err(Errno::PERM));
+    if is_hidden { Parent::OfAnotherUser } else { Parent::Unknown }
 }
 
 fn is_keeper(pid: i32) -> bool {

@@ -30,6 +30,13 @@ pub struct Args {
     command: Fleet,
 }
 
+impl Args {
+    /// Returns whether the command changes nothing.
+    pub fn only_lists(&self) -> bool {
+        matches!(self.command, Fleet::Ls(_))
+    }
+}
+
 #[derive(Subcommand)]
 enum Fleet {
     Init(Init),

@@ -46,6 +46,13 @@ pub struct Args {
     state_dir: Option<PathBuf>,
 }
 
+impl Args {
+    /// Returns whether the command adds sessions to what dogwatch learns from.
+    pub fn imports(&self) -> bool {
+        self.import
+    }
+}
+
 /// The default number of runs to replay.
 const RUNS: u64 = 100;
 /// The largest number of runs to replay.
