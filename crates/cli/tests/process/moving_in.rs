@@ -289,6 +289,7 @@ fn a_script_of_symphony_for_new_workspaces_becomes_setup_unless_it_clones_the_re
     let house = House::with(&[("WORKFLOW.md", &workflow("cp ../.env ."))]);
     let text = house.converted(".", "RALPH.md");
     assert_lines(&text, &["worktree: true", "setup:", "cp ../.env .", "npm ci"]);
+    assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
     let house = House::with(&[("WORKFLOW.md", &workflow("git clone https://example.org/x ."))]);
     let text = house.converted(".", "RALPH.md");
     let left = "# - WORKFLOW.md:3: hooks.after_create: a worktree has the repository already; put the rest into `setup`";

@@ -173,7 +173,8 @@ impl Draft {
         let mut written: Vec<&str> = Vec::new();
         for row in &self.rows {
             let Some((block, _)) = row.path.split_once('.') else {
-                out.push_str(&format!("\n# {}\n{}: {}\n", comment(&row.from), row.path, row.value));
+                let space = if row.value.starts_with('\n') { "" } else { " " };
+                out.push_str(&format!("\n# {}\n{}:{space}{}\n", comment(&row.from), row.path, row.value));
                 continue;
             };
             if written.contains(&block) {
