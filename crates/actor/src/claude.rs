@@ -15,7 +15,8 @@ const COST_USD: f64 = 0.064_314;
 pub struct Session {
     /// Distinguishes the ids of two sessions.
     stem: String,
-    given: u64,
+    /// The number of ids assigned.
+    ids: u64,
     answers: u64,
     results: u64,
     /// The open calls as (id, name), the latest last.
@@ -34,7 +35,7 @@ impl Session {
     pub fn named(stem: &str) -> Session {
         Session {
             stem: stem.to_owned(),
-            given: 0,
+            ids: 0,
             answers: 0,
             results: 0,
             open: Vec::new(),
@@ -48,8 +49,8 @@ impl Session {
     }
 
     fn uuid(&mut self) -> String {
-        self.given += 1;
-        format!("{}-0000-4000-8000-{:012}", self.stem, self.given)
+        self.ids += 1;
+        format!("{}-0000-4000-8000-{:012}", self.stem, self.ids)
     }
 
     /// Returns the first line of a session.
@@ -77,7 +78,7 @@ impl Session {
     /// Opens a tool call.
     pub fn call(&mut self, name: &str, input: &str) -> Value {
         self.answers += 1;
-        let id = format!("toolu_{}{:06}", self.stem, self.given);
+        let id = format!("toolu_{}{:06}", self.stem, self.ids);
         self.open.push((id.clone(), name.to_owned()));
         self.heartbeats = 0;
         self.assistant(json!({"type": "tool_use", "id": id, "name": name, "input": tool_input(name, input)}))
@@ -169,7 +170,7 @@ impl Session {
     }
 
     fn assistant(&mut self, block: Value) -> Value {
-        let id = format!("msg_{}{:06}", self.stem, self.given);
+        let id = format!("msg_{}{:06}", self.stem, self.ids);
         json!({
             "type": "assistant",
             "message": {

@@ -67,8 +67,8 @@ fn perform(call: Play, self_command: SelfCommand) -> u8 {
         Ok(script) => script,
         Err(code) => return code,
     };
-    if let Some(between) = call.after {
-        processes::wait_until_orphaned(between);
+    if let Some(intermediate) = call.after {
+        processes::wait_until_orphaned(intermediate);
     }
     let mut actor = Actor::new(call.source, self_command, call.args);
     actor.count = call.count;

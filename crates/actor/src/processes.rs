@@ -116,9 +116,9 @@ pub fn detach(self_command: &SelfCommand, args: Vec<OsString>) -> io::Result<()>
 }
 
 /// Waits until the process is reparented, so that it is an orphan from its first step on.
-pub fn wait_until_orphaned(of: i32) {
-    let still = || rustix::process::getppid().is_some_and(|parent| parent.as_raw_nonzero().get() == of);
-    while still() {
+pub fn wait_until_orphaned(parent: i32) {
+    let has_parent = || rustix::process::getppid().is_some_and(|pid| pid.as_raw_nonzero().get() == parent);
+    while has_parent() {
         std::thread::sleep(Duration::from_micros(50));
     }
 }

@@ -98,15 +98,16 @@ fn a_bare_orphan_has_an_empty_environment() {
 
 #[test]
 fn blocks_inherit_counter_arguments_and_prompt() {
-    for kin in ["child", "orphan", "bare"] {
+    for step in ["child", "orphan", "bare"] {
         let setup = Setup::new().prompt("the prompt").arg("first");
         let done = setup.fifo("done");
-        let steps =
-            format!("counter n; read-prompt; {kin} {{ on 1 {{ write out $n $arg:1 $prompt }}; ready done }}");
+        let steps = format!(
+            "counter n; read-prompt; {step} {{ on 1 {{ write out $n $arg:1 $prompt }}; ready done }}"
+        );
         let harness = setup.play(&steps);
         assert_ne!(done.pid(), harness.pid);
         let out = std::fs::read_to_string(harness.setup.path("out")).expect("written");
-        assert_eq!(out, "1 first the prompt\n", "{kin}");
+        assert_eq!(out, "1 first the prompt\n", "{step}");
     }
 }
 
@@ -130,7 +131,7 @@ fn a_rabbit_keeps_forking_until_its_limit() {
     assert_eq!(harness.exit(), Exit::Code(0), "the first parent has exited");
     let last = ready.pid();
     assert_ne!(last, harness.pid);
-    assert_eq!(session(last), last, "its own session");
+    assert_eq!(session(last), last, "it leads a session");
     assert!(!held.is_readable(), "the FIFO stayed open all the time");
     assert!(harness.end() >= 1, "its latest parents may still be exiting");
     assert_eq!(held.read_to_end(), "");

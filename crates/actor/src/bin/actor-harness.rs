@@ -132,7 +132,7 @@ fn kill_all(main: i32, ended: &SignalFd) -> io::Result<u64> {
     }
 }
 
-/// Returns the pids of our own children. Only we reap them, so their pids cannot have been reused.
+/// Returns the pids of this process's children. Only this process reaps them, so their pids cannot have been reused.
 fn children() -> io::Result<Vec<i32>> {
     let me = getpid().as_raw_nonzero().get();
     let pids = std::fs::read_dir("/proc")?.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse().ok());

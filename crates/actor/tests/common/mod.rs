@@ -243,7 +243,7 @@ impl Harness {
         drop(self.process.stdout.take());
     }
 
-    /// Kills everything and returns how many processes were left besides the actor.
+    /// Kills everything and returns how many processes were left, not counting the actor.
     pub fn end(&mut self) -> u64 {
         self.control.get_ref().shutdown(Shutdown::Write).expect("the harness is there");
         loop {
