@@ -182,7 +182,7 @@ pub fn external_profile(layers: &Layers<'_>) -> Profile {
     }
 }
 
-/// Returns the limits for external agents that register without limits of their own.
+/// Returns the limits for external agents that register without limits.
 pub fn external(layers: &Layers<'_>) -> WatchPolicy {
     let built_in = WatchPolicy::of(external_profile(layers));
     WatchPolicy {
@@ -406,7 +406,7 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         _ => Strategy::Exponential,
     };
     let max_delay = layers.dur("idle.max_delay", built_in.max_delay);
-    // A user who sets `max_delay` wants no longer wait, whatever the strategy.
+    // `max_delay` is the longest wait of every strategy.
     let longest = if layers.get("idle.max_delay").is_some() { max_delay } else { built_in.longest };
     let policy = IdlePolicy {
         delay: layers.dur("idle.delay", built_in.delay),

@@ -224,7 +224,8 @@ pub(crate) fn value(
     })
 }
 
-/// External agents belong to `dogwatch serve`, not to a run: no run carries their limits.
+/// Returns the value of a setting for external agents. They belong to `dogwatch serve`, so the settings of a run do not
+/// contain their limits.
 fn external_value(key: &str, layers: &Layers<'_>) -> Option<String> {
     let policy = effective::external(layers);
     Some(match key {

@@ -167,7 +167,7 @@ pub const KEYS: &[Key] = &[
     key("sandbox",                  OneOf(&SandboxMode::NAMES), "`off`", "sandbox: worktree", "what sessions may touch; also `sandbox.mode`"),
     key("sandbox.write",            Texts,       "none", "sandbox: {write: [~/.cache/pip]}", "further paths that sessions may write"),
     key("sandbox.read",             Texts,       "none", "sandbox: {read: [~/tools]}", "further paths that `strict` sessions may read"),
-    key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "further TCP ports for `strict`, besides 80, 443 and those of proxies"),
+    key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "more TCP ports for `strict`, in addition to 80, 443 and those of proxies"),
     key("sandbox.required",         Flag,        "`false`", "sandbox: {required: true}", "refuse to start if the kernel cannot enforce all of it"),
     key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
     key("setup",                    Texts,       "none", "setup: [npm ci]", "with `worktree: true`: shell commands that run once in a new worktree, before the agent"),
@@ -288,7 +288,7 @@ pub fn is_in_known_block(path: &str) -> bool {
     path.split_once('.').is_some_and(|(block, _)| keys_in(block).next().is_some())
 }
 
-/// Returns whether other tools keep keys of their own in this block, next to the aliases that we know.
+/// Returns whether other tools also keep keys in this block, next to the aliases that dogwatch knows.
 pub fn is_shared(block: &str) -> bool {
     FOREIGN_BLOCKS.contains(&block)
 }

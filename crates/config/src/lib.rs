@@ -4,7 +4,7 @@
 //! disk. A load reports all errors at once, each with file, line, column and a suggested fix.
 //!
 //! A setting passes through these modules: [`frontmatter`] splits the file; `yaml`, `toml` and `json` parse it
-//! into the same `tree`; `layers` looks up every key in the table of [`keys`]; `parsed` reads its value; and
+//! into the same `document`; `layers` looks up every key in the table of [`keys`]; `parsed` reads its value; and
 //! [`load()`] fills in the defaults. [`placeholders`] and [`words`] are used while a run is active.
 
 mod args;

@@ -49,7 +49,8 @@ pub const MAX_EXPLAINED: usize = 100;
 /// Errors, and separately warnings, that one load reports.
 pub const MAX_DIAGNOSTICS: usize = 50;
 
-/// Nesting depth of lists and mappings. The known keys need three levels.
+/// Nesting depth of lists and mappings. The deepest key, `mcp.servers.NAME.tools.TOOL.timeout`, needs six levels, and
+/// eight in a graph.
 pub const MAX_DEPTH: usize = 32;
 /// YAML parser events in the settings of a loop file.
 pub const MAX_YAML_EVENTS: usize = 50_000;

@@ -291,7 +291,7 @@ pub struct Asked<'a> {
     pub machine: Option<&'a dyn Machine>,
 }
 
-/// Returns the complete settings, or none if there is no agent. `attempts` is the default of files of this kind.
+/// Returns the complete settings, or `None` without an agent. `attempts` is the default of files of this kind.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,

@@ -98,7 +98,7 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
             &entry.key_span,
             format!("`mcp.servers.{name}` sends a key over plain http to another host"),
         )
-        .help("use `https`, or set `insecure: true` if the network is yours");
+        .help("use `https`, or set `insecure: true` if you trust the network");
         return None;
     }
     Some(McpServer {

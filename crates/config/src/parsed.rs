@@ -390,7 +390,7 @@ fn webhook(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Webhook> {
     checked(ctx, node, "address", |url| Webhook::parse(url).map_err(|bad| bad.to_string()))
 }
 
-/// Parses a text with a form of its own.
+/// Parses a text with a custom parser.
 fn checked<T>(
     ctx: &mut Ctx<'_, '_>,
     node: &Node,

@@ -69,7 +69,7 @@ fn options(bounds: Bounds) -> Options {
     options
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn message_of(error: &serde_saphyr::Error) -> String {
     match error.without_snippet() {
         Error::DuplicateMappingKey { key: Some(key), .. } => format!("duplicate key `{key}`"),

@@ -319,7 +319,7 @@ fn a_learning_loop_waits_longer_and_does_not_stop_by_itself() {
     assert_eq!((learned.look_cost(false), learned.look_cost(true)), (secs(20), secs(5)));
     let set = idle("idle: {strategy: learned, look: 1m, stop_after: 3}");
     assert_eq!((set.look_cost(true), set.stop_after), (secs(60), StopAfter::Count(3)));
-    // A user who sets `max_delay` wants no longer wait.
+    // `max_delay` is the longest wait of every strategy.
     assert_eq!(idle("idle: {strategy: learned, max_delay: 10m}").longest, secs(600));
     assert_eq!(idle("idle: {strategy: learned, max_delay: 10m, longest: 2h}").longest, secs(7200));
     assert_eq!(

@@ -319,20 +319,20 @@ fn the_idle_limit_of_standard_depends_on_the_agent() {
 }
 
 #[test]
-fn the_evidence_ttl_may_stand_in_a_general_table() {
+fn the_evidence_ttl_may_be_set_in_a_general_table() {
     let file = with("");
     let key = "agent_idle_activity_evidence_ttl_seconds";
     let text = format!("[general]\n{key} = 45.0\n");
     let case = Case { project: Some(&text), ..Case::file(&file) };
     let loaded = case.load().unwrap();
     assert_eq!(origin(&loaded, "watchdog.evidence_ttl"), ("45s".to_owned(), "dogwatch.toml:2:44".to_owned()));
-    // In one file both names are one too many; between files the stronger one counts.
+    // Both names in one file are an error. Between files, the stronger layer wins.
     let both = format!("[general]\n{key} = 0.0\n[watchdog]\nevidence_ttl = \"1m\"\n");
     let case = Case { project: Some(&both), ..Case::file(&file) };
     assert_eq!(case.errors(), ["dogwatch.toml:4:1: `watchdog.evidence_ttl` is set twice"]);
     let case = Case { user: Some("watchdog.evidence_ttl = 9"), project: Some(&text), ..Case::file(&file) };
     assert_eq!(origin(&case.load().unwrap(), "watchdog.evidence_ttl").0, "45s");
-    // Another tool may keep keys of its own there in a loop file; dogwatch.toml is ours.
+    // Other tools may use `general` in a loop file. Only dogwatch reads dogwatch.toml.
     let foreign = with("general: {theme: dark}");
     assert_eq!(
         lines(&Case::file(&foreign).load().unwrap().warnings),
@@ -359,7 +359,7 @@ fn limits_for_external_agents_come_from_dogwatch_toml() {
     assert_eq!((policy.errors, policy.tool), (None, Limit::At(Dur::from_hours(1))));
     let bad = read(None, Some("[external]\nidle = 0\n")).unwrap_err();
     assert_eq!(lines(&bad), ["dogwatch.toml:2:8: `external.idle` must be more than zero"]);
-    // A run has no external agents: said in a loop file it is a warning.
+    // A run has no external agents, so the key is a warning in a loop file.
     let file = with("external: {idle: 1m}");
     let loaded = Case::file(&file).load().unwrap();
     assert_eq!(

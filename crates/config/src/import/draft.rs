@@ -81,7 +81,7 @@ impl Draft {
         self.left_out.push(one_line(&format!("{file}: {what}: {why}"), MAX_LEFT_OUT_BYTES));
     }
 
-    /// Adds the keys of a block that have no counterpart. Known ones have a reason of their own.
+    /// Adds the keys of a block that have no counterpart. Known keys have a specific reason.
     pub fn leave_rest(
         &mut self,
         source: Source<'_>,
