@@ -74,7 +74,7 @@ mod tests {
         assert!(!seen.contains("import ") && !seen.contains("export "));
     }
 
-    /// The list is in dependency order, so there are no import cycles.
+    /// The list is in dependency order, which excludes import cycles.
     #[test]
     fn modules_import_only_earlier_modules() {
         let mut known: Vec<&str> = Vec::new();

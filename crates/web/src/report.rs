@@ -10,7 +10,7 @@ use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 
-/// The maximum size of a report in bytes, so that it can be sent by mail.
+/// The maximum size of a report in bytes, so that it can be sent by email.
 pub const MAX_REPORT: usize = 2_000_000;
 /// Space reserved for the markup around script, style and record, in bytes.
 const MARGIN: usize = 4 * 1024;

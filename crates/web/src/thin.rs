@@ -19,16 +19,16 @@ struct Level {
     /// Whether starts and ends of tools are kept as separate records.
     tools: bool,
     /// Whether records of prompts, commands, snapshots, usage and samples are kept.
-    small_things: bool,
+    details: bool,
 }
 
 const LEVELS: [Level; 6] = [
-    Level { step: None, tools: true, small_things: true },
-    Level { step: Some(Dur::from_secs(10)), tools: true, small_things: true },
-    Level { step: Some(Dur::from_secs(30)), tools: true, small_things: false },
-    Level { step: Some(Dur::from_mins(1)), tools: false, small_things: false },
-    Level { step: Some(Dur::from_mins(5)), tools: false, small_things: false },
-    Level { step: Some(Dur::from_mins(30)), tools: false, small_things: false },
+    Level { step: None, tools: true, details: true },
+    Level { step: Some(Dur::from_secs(10)), tools: true, details: true },
+    Level { step: Some(Dur::from_secs(30)), tools: true, details: false },
+    Level { step: Some(Dur::from_mins(1)), tools: false, details: false },
+    Level { step: Some(Dur::from_mins(5)), tools: false, details: false },
+    Level { step: Some(Dur::from_mins(30)), tools: false, details: false },
 ];
 
 /// How many lines of the beginning are kept if the record fits at no level. The remaining space is for the end.
@@ -96,7 +96,7 @@ fn at_level(events: &[Recorded], level: &Level) -> Thinned {
     let (mut merged, mut dropped) = (0_u64, 0_u64);
     for recorded in events {
         let Some((node, iteration, seen)) = progress(recorded, level) else {
-            if level.small_things || !is_small(&recorded.event) {
+            if level.details || !is_detail(&recorded.event) {
                 out.push(line(recorded.seq, recorded.at, recorded.awake_ms, &recorded.event));
             } else {
                 dropped += 1;
@@ -139,7 +139,7 @@ fn progress(recorded: &Recorded, level: &Level) -> Option<(NodeName, Iteration, 
     }
 }
 
-fn is_small(event: &Event) -> bool {
+fn is_detail(event: &Event) -> bool {
     matches!(
         event,
         Event::PromptAssembled { .. }
