@@ -1,4 +1,4 @@
-//! Artifacts: texts that an agent keeps beside its session's record.
+//! Artifacts: texts that an agent saves next to its session's record.
 
 use crate::bound::within;
 use crate::limits::DISK_LIMIT;
@@ -20,7 +20,7 @@ fn write(dir: &Path, path: &Path, content: &[u8]) -> io::Result<()> {
     std::fs::DirBuilder::new().recursive(true).mode(0o700).create(dir)?;
     let new = dir.join(format!(".{}.new", std::process::id()));
     let mut file = safe_file::create(&new, safe_file::PRIVATE)?;
-    // unbounded: on a thread of its own, which is waited for within a limit
+    // unbounded: on a separate thread, which is waited for within a limit
     file.write_all(content)?;
     std::fs::rename(&new, path)
 }

@@ -19,7 +19,7 @@ pub struct CheckResult {
     /// The exit status; `None` if the check timed out or could not be started.
     pub exit: Option<ExitStatus>,
     pub tail: String,
-    /// Why there is no exit status.
+    /// The error, if the exit status is unknown.
     pub why: Option<String>,
 }
 

@@ -13,7 +13,7 @@ pub const MAX_TEXT: usize = 4 * 1024;
 pub const WRITE_LIMIT: Duration = Duration::from_secs(10);
 /// How long the run may take to answer.
 pub const RUN_LIMIT: Duration = Duration::from_secs(5);
-/// How long one of our own tools may take, except for the checks.
+/// How long one of dogwatch's tools may take, except for the checks.
 pub const TOOL_LIMIT: Duration = Duration::from_secs(15);
 /// How long a tool of an interactive session may take. Starting a run takes longest.
 pub const OPERATOR_LIMIT: Duration = Duration::from_secs(40);

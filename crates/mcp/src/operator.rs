@@ -30,7 +30,7 @@ pub trait OperatorTools: Send + Sync + 'static {
     fn instructions(&self) -> String;
     /// Returns the tools.
     fn tools(&self) -> Vec<OperatorTool>;
-    /// Carries out a call on a thread of its own. Returns a text for the model, or what went wrong.
+    /// Carries out a call. The caller uses a separate thread. Returns a text for the model, or the error.
     fn call(&self, name: &str, arguments: Map<String, Value>) -> Result<String, String>;
 }
 

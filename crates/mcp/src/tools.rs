@@ -104,7 +104,10 @@ impl Tool {
     }
 
     /// Returns the JSON Schema of the arguments.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum belongs to another crate and may gain variants"
+    )]
     pub fn schema(self) -> Map<String, Value> {
         let text = |doc: &str| json!({"type": "string", "description": doc});
         let number = |doc: &str| json!({"type": "integer", "minimum": 0, "description": doc});
@@ -226,7 +229,7 @@ fn read<T: for<'de> Deserialize<'de>>(value: Value) -> Result<T, String> {
     serde_json::from_value(value).map_err(|error| error.to_string())
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn no_arguments(value: Value) -> Result<(), String> {
     match value {
         Value::Object(fields) if fields.is_empty() => Ok(()),

@@ -117,7 +117,7 @@ impl Wire {
     }
 }
 
-/// What to do about a line that is not a valid message.
+/// The treatment of a line that is not a valid message.
 enum Unread {
     Skip,
     Reply(String),

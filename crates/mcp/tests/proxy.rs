@@ -22,7 +22,7 @@ fn tools_of_other_servers_are_listed_and_callable() {
         let answer = agent.call("b_echo", json!({"text": "hello"})).await;
         assert_eq!(tool_result(&answer), ("hello".to_owned(), false));
         assert!(agent.log("b").contains(r#""name":"echo""#), "the server is called with its own tool name");
-        // Our own tool keeps its name.
+        // dogwatch's tool keeps its name.
         assert_eq!(
             tool_result(&agent.call("heartbeat", json!({})).await).0,
             "Alive. This does not count as progress."

@@ -39,10 +39,10 @@ fn remote_tools_work_with_json_and_event_stream_responses() {
                 .wait_for(|s| s["say"] == "call" && s["server"] == "streamed" && s["phase"] == phase)
                 .await;
         }
-        let heard = plain.heard.lock().unwrap().clone();
+        let received = plain.received.lock().unwrap().clone();
         let key = format!("x-key: the {}", std::env::var("PATH").unwrap().trim());
-        assert!(heard.iter().all(|(head, _)| head.contains(&key)), "{heard:?}");
-        let (head, _) = heard.iter().find(|(_, m)| m["method"] == "tools/call").unwrap();
+        assert!(received.iter().all(|(head, _)| head.contains(&key)), "{received:?}");
+        let (head, _) = received.iter().find(|(_, m)| m["method"] == "tools/call").unwrap();
         for line in ["POST /mcp HTTP/1.1", "mcp-session-id: s0", "mcp-protocol-version: ", "host: 127.0.0.1:"]
         {
             assert!(head.contains(line), "{line} in {head}");

@@ -38,7 +38,7 @@ struct State {
     /// The index of the first event that is kept.
     first: u64,
     is_closed: bool,
-    /// The only reader that receives the events of a session's own stream.
+    /// Whether a reader receives the events of the session's own stream.
     has_reader: bool,
     wakers: Vec<Waker>,
 }
@@ -69,7 +69,7 @@ impl State {
 }
 
 impl EventLog {
-    /// Creates the log of a stream in a session. Its first event tells the client how to resume it.
+    /// Creates the log of a stream in a session. Its first event contains the id and the interval for a reconnect.
     pub fn in_session(number: u64) -> EventLog {
         let log = EventLog { number: Some(number), state: Mutex::default() };
         log.state().push(format!("id: {number}-0\nretry: {RETRY_MS}\ndata:\n\n"));

@@ -1,4 +1,4 @@
-//! What the headers of a request say about its lifecycle, and whether they agree with its body.
+//! Reads the lifecycle of a request from its headers, and checks that the headers agree with the body.
 
 use crate::rpc::message::{
     HEADER_MISMATCH, INVALID_REQUEST, Id, Message, Notification, Object, Request, RpcError,
@@ -21,7 +21,7 @@ const EVENT_STREAM: &str = "text/event-stream";
 pub enum Lifecycle {
     /// In a session that begins with `initialize`.
     Session,
-    /// On its own.
+    /// As an independent request.
     Stateless,
 }
 

@@ -1,5 +1,5 @@
 //! MCP over streamable HTTP. Requests of the older versions belong to a session, which survives a lost connection. A
-//! request of the newest version stands alone, and a lost connection cancels it.
+//! request of the newest version is independent, and a lost connection cancels it.
 
 use super::event_log::{EventLog, EventStream, parse_id};
 use super::guard::{Reply, error_reply, json_reply};
@@ -22,7 +22,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Answers a request. Calls run in tasks of their own; the response is a stream.
+    /// Answers a request. Each call runs in a separate task; the response is a stream.
     pub fn handle(&self, method: &Method, headers: &HeaderMap, body: &Bytes) -> Reply {
         let handled = match *method {
             Method::POST => self.post(headers, body),

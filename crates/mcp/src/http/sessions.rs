@@ -110,7 +110,7 @@ impl Sessions {
         self.open.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Begins a session. If there is no room, it replaces the one that has been idle longest.
+    /// Begins a session. If the limit is reached, it replaces the one that has been idle longest.
     pub fn begin(self: &Arc<Self>) -> io::Result<Arc<Session>> {
         let session = Arc::new(Session::new(random_token()?));
         let oldest = {

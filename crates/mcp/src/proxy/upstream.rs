@@ -214,7 +214,7 @@ impl Upstream {
                 if result.is_object() && matches!(kind, None | Some("complete")) {
                     return Ok(result);
                 }
-                let what = if result.is_object() { "a question" } else { "something" };
+                let what = if result.is_object() { "a question" } else { "a value that is not an object" };
                 let tool = call.tool;
                 let text = format!("server `{name}` answered `{tool}` with {what}, which is not supported");
                 Err(CallError::Refused(text))

@@ -64,7 +64,7 @@ impl Inbox {
                 let _ = open.map(|open| open.reply.send(result));
                 None
             }
-            // Our ids are numbers.
+            // The ids of this client are numbers.
             Message::Response(_) => None,
             Message::Notification(Notification { method, params }) => {
                 if method == "notifications/progress"
@@ -139,7 +139,7 @@ impl Client {
             // unbounded: the server decides when to send a message; every request has its own limit
             while let Some(message) = wire.receive().await {
                 let answer = incoming.receive(message);
-                // Once the client is dropped, nothing is sent any more.
+                // Once the client is dropped, nothing is sent.
                 if let (Some(answer), Some(queue)) = (answer, answers.upgrade()) {
                     let _ = queue.try_send(answer);
                 }
@@ -198,7 +198,7 @@ impl Client {
             Link::Http(remote) => {
                 let (remote, inbox) = (Arc::clone(remote), Arc::clone(&self.inbox));
                 let exchange = tokio::spawn(async move {
-                    // unbounded: has limits of its own
+                    // unbounded: it has its own limits
                     remote.exchange(id, request, &inbox).await;
                     // Without a response the request fails.
                     inbox.forget(id);

@@ -60,7 +60,7 @@ pub struct Notification {
 /// The response to a request.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Response {
-    /// The id of the request; `None` if the other side could not read it.
+    /// The id of the request; `None` if the peer could not read it.
     pub id: Option<Id>,
     /// The result or the error.
     pub result: Result<Value, RpcError>,

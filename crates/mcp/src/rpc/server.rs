@@ -64,7 +64,7 @@ impl Outbox {
     }
 }
 
-/// What a request needs besides its message.
+/// The context of a request, in addition to its message.
 pub struct Context {
     /// How the request is answered.
     pub mode: Mode,
@@ -123,7 +123,7 @@ pub async fn answer(handler: &dyn Handler, request: Request, context: Context) -
             let result = handler.call(Call { name, arguments, canceled, progress, out }).await?;
             Ok(version::shape(result, mode, false))
         }
-        // Some clients ask for all lists, also for those that the server does not offer.
+        // Some clients request all lists, even those that the server does not offer.
         "prompts/list" => Ok(version::shape(json!({"prompts": []}), mode, true)),
         "resources/list" => Ok(version::shape(json!({"resources": []}), mode, true)),
         "resources/templates/list" => Ok(version::shape(json!({"resourceTemplates": []}), mode, true)),

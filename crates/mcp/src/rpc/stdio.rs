@@ -1,4 +1,4 @@
-//! The server loop over a wire: reads requests, answers each in a task of its own, and cancels on request.
+//! The server loop over a wire: reads requests, answers each in a separate task, and cancels on request.
 
 use super::calls::Calls;
 use super::message::{INVALID_REQUEST, Message, Notification, Request, RpcError};

@@ -43,21 +43,21 @@ impl FakeRun {
 
     /// Waits for a matching request.
     pub async fn wait_for(&self, wanted: impl Fn(&Value) -> bool) {
-        let heard = async {
+        let arrived = async {
             while !self.requests().iter().any(&wanted) {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
         };
-        tokio::time::timeout(PATIENCE, heard).await.expect("the request arrives");
+        tokio::time::timeout(PATIENCE, arrived).await.expect("the request arrives");
     }
 
     async fn serve(self, listener: UnixListener) {
         while let Ok((stream, _)) = listener.accept().await {
-            tokio::spawn(self.clone().attend(BufReader::new(stream)));
+            tokio::spawn(self.clone().handle_connection(BufReader::new(stream)));
         }
     }
 
-    async fn attend(self, mut stream: BufReader<tokio::net::UnixStream>) -> Option<()> {
+    async fn handle_connection(self, mut stream: BufReader<tokio::net::UnixStream>) -> Option<()> {
         loop {
             let mut length = 0;
             loop {

@@ -39,7 +39,7 @@ pub struct RemoteServer {
     pub port: u16,
     mode: Mode,
     /// Every received message, with its request head.
-    pub heard: Arc<Mutex<Vec<(String, Value)>>>,
+    pub received: Arc<Mutex<Vec<(String, Value)>>>,
     /// The only valid session number.
     session: Arc<Mutex<u64>>,
     serving: Arc<Mutex<Option<JoinHandle<()>>>>,
@@ -56,7 +56,7 @@ impl RemoteServer {
         let remote = RemoteServer {
             port,
             mode,
-            heard: Arc::default(),
+            received: Arc::default(),
             session: Arc::default(),
             serving: Arc::default(),
         };
@@ -79,7 +79,7 @@ impl RemoteServer {
 
     /// Returns how many requests with this method arrived.
     pub fn count(&self, method: &str) -> usize {
-        self.heard.lock().unwrap().iter().filter(|(_, message)| message["method"] == method).count()
+        self.received.lock().unwrap().iter().filter(|(_, message)| message["method"] == method).count()
     }
 
     /// Forgets all sessions.
@@ -117,7 +117,7 @@ impl RemoteServer {
             let mut body = vec![0; length];
             stream.read_exact(&mut body).await.ok()?;
             let message: Value = serde_json::from_slice(&body).unwrap_or_default();
-            self.heard.lock().unwrap().push((head.clone(), message.clone()));
+            self.received.lock().unwrap().push((head.clone(), message.clone()));
             self.answer(stream.get_mut(), &head, &message).await?;
         }
     }
