@@ -45,7 +45,7 @@ pub(crate) struct Agents {
 }
 
 impl Agents {
-    /// Creates an empty set. `policy` applies to agents that register without limits of their own.
+    /// Creates an empty set. `policy` applies to agents that register without limits.
     pub fn under(policy: WatchPolicy) -> Agents {
         let known = ExternalAgents::new(policy);
         Agents { known: Mutex::new(known), reported: watch::Sender::new(0) }

@@ -18,7 +18,7 @@ pub(crate) struct Fold {
     /// The first problem found in the record; events after it are ignored.
     broken: Option<String>,
     chain: Chain,
-    /// Whether the record is as it was written, and whether the run was live when that was judged.
+    /// Whether the run was live when the record was judged, and whether the record is unchanged.
     judged: Option<(bool, Integrity)>,
     /// Why the head of the journal cannot be read although it should exist.
     no_head: Option<String>,

@@ -67,9 +67,9 @@ impl Hub {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn notify(&self, heard: Vec<FileChange>) {
+    fn notify(&self, changes: Vec<FileChange>) {
         let mut inner = self.lock();
-        for change in heard {
+        for change in changes {
             match change {
                 FileChange::Changed(watched, name) => {
                     if let Some(sender) = inner.watched.get(&watched) {
@@ -114,8 +114,8 @@ impl Drop for Interest {
 async fn listen(growth: Arc<AsyncFd<Growth>>, hub: Arc<Hub>) {
     while let Ok(mut ready) = growth.readable().await {
         match growth.get_ref().take() {
-            Ok(heard) if heard.is_empty() => ready.clear_ready(),
-            Ok(heard) => hub.notify(heard),
+            Ok(changes) if changes.is_empty() => ready.clear_ready(),
+            Ok(changes) => hub.notify(changes),
             Err(_) => return,
         }
     }

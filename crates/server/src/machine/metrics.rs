@@ -41,7 +41,7 @@ fn tell(machine: &Machine) -> String {
 
 type Value = fn(&Status) -> Option<f64>;
 
-/// The metrics with one line for each run, omitted where there is no value.
+/// The metrics with one line for each run, omitted without a value.
 const PER_RUN: [(&str, &str, &str, Value); 9] = [
     ("dogwatch_run_alive", "gauge", "Whether a dogwatch process supervises the run now.", |s| {
         Some(f64::from(u8::from(s.live)))

@@ -68,7 +68,7 @@ pub struct MachineSetup {
     pub socket: Option<PathBuf>,
     /// The limits for clients.
     pub limits: Limits,
-    /// The watchdog policy of external agents that register without limits of their own.
+    /// The watchdog policy of external agents that register without limits.
     pub external: WatchPolicy,
     /// Continues a run that went to sleep, in a process that outlives the server. An error is a message for the user.
     pub continue_run: ContinueRun,

@@ -38,7 +38,7 @@ pub struct MachineEntry {
     pub why: Option<String>,
     /// The version of dogwatch there, once it is known.
     pub version: Option<String>,
-    /// How many live runs it had when it was last heard of.
+    /// How many live runs it had at its last message.
     pub runs: usize,
     /// More about it, for people.
     pub detail: Option<String>,
