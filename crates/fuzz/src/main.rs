@@ -1,4 +1,5 @@
-//! `dogwatch-fuzz [TARGET]… [--minutes M] [--seed N]`: runs targets for a time and saves what they fail on.
+//! `dogwatch-fuzz [TARGET]… [--minutes M] [--seed N]`: runs targets for a given time and keeps the
+//! input of a failure.
 
 use dogwatch_fuzz::mutate::mutated;
 use dogwatch_fuzz::{TARGETS, Target, corpus, target};
@@ -50,7 +51,7 @@ fn passes((name, run): Target, span: Duration, seed: u64) -> bool {
     let current = PathBuf::from(format!("target/fuzz-{name}.input"));
     while begun.elapsed() < span {
         let input = mutated(&seeds, &mut dice);
-        // A stack overflow ends the process, so the input must be on disk before.
+        // A stack overflow ends the process, so the input must be on disk before the target runs.
         if let Err(error) = std::fs::write(&current, &input) {
             eprintln!("cannot write {}: {error}", current.display());
             return false;

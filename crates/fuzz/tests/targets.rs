@@ -37,19 +37,19 @@ hold! {
     lines_do_not_depend_on_chunks: "splitter",
     sanitized_text_is_fit_for_a_terminal: "sanitizer",
     redacted_text_has_no_keys: "redactor",
-    markers_are_one_line_and_never_an_echo: "marker",
+    a_marker_is_one_line_and_an_echo_is_not_a_marker: "marker",
     fingerprints_are_bounded_for_any_text: "fingerprint",
     the_json_scanner_agrees_with_serde_json: "json",
     readers_accept_any_bytes_in_any_chunks: "readers",
-    loop_files_load_or_explain_themselves: "loop_file",
-    graphs_load_or_explain_themselves: "graph",
+    loop_files_load_or_report_errors: "loop_file",
+    graphs_load_or_report_errors: "graph",
     journals_are_read_up_to_their_first_problem: "journal",
-    keeper_frames_are_garbage_or_decode_to_the_same: "keeper_wire",
+    keeper_frames_are_rejected_or_survive_a_round_trip: "keeper_wire",
     requests_of_agents_are_read_or_refused: "channel",
 }
 
 /// Returns whether a reader of the journal notices that it was changed.
-fn shows(journal: &[u8]) -> bool {
+fn is_detected(journal: &[u8]) -> bool {
     let dir = tempfile::tempdir().expect("a directory");
     std::fs::write(dir.path().join(FILE), journal).expect("writes");
     match journal::load(dir.path()) {
@@ -60,18 +60,18 @@ fn shows(journal: &[u8]) -> bool {
 
 // promise: 5
 #[test]
-fn every_changed_byte_of_a_journal_shows() {
+fn every_changed_byte_of_a_journal_is_detected() {
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../host/tests/golden/v1/events.jsonl");
     let golden = std::fs::read(path).expect("the golden journal");
-    assert!(!shows(&golden), "the journal itself is good");
-    // No later line vouches for the last one.
+    assert!(!is_detected(&golden), "the journal itself is good");
+    // No later line contains the hash of the last one.
     let last = golden[..golden.len() - 1].iter().rposition(|b| *b == b'\n').expect("many lines");
     let step = if full() { 1 } else { 509 };
     for at in (0..=last).step_by(step) {
         for change in [1, 0x20, 0xff] {
             let mut changed = golden.clone();
             changed[at] ^= change;
-            assert!(shows(&changed), "byte {at} with {change:#x}");
+            assert!(is_detected(&changed), "byte {at} with {change:#x}");
         }
     }
 }

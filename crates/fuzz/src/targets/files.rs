@@ -50,7 +50,7 @@ pub fn graph(input: &[u8]) {
     }
 }
 
-/// A journal is read up to its first problem, and what was read folds.
+/// A journal is read up to its first problem, and the events read can be folded.
 pub fn journal(input: &[u8]) {
     let dir =
         tempfile::tempdir_in(if std::path::Path::new("/dev/shm").is_dir() { "/dev/shm" } else { "/tmp" });

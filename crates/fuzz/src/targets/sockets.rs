@@ -1,4 +1,4 @@
-//! Sockets and pipes: the keeper's, the agent channel, MCP.
+//! Sockets and pipes: the keeper's socket, the agent channel and MCP.
 
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_host::process::keeper::wire;
@@ -6,12 +6,12 @@ use dogwatch_mcp::limits::MAX_ASKED;
 use dogwatch_mcp::wire::{Peer, Wire};
 use std::collections::VecDeque;
 
-/// Bytes are garbage, or the same after they are encoded again.
+/// A frame that can be decoded is the same after it is encoded and decoded again.
 pub fn keeper_wire(input: &[u8]) {
     if let Ok(report) = wire::decode_report(input) {
         assert_eq!(wire::decode_report(&wire::encode_report(&report)), Ok(report));
     }
-    // Orders with descriptors are garbage here, because none are attached.
+    // Orders with descriptors cannot be decoded here, because none are attached.
     if let Ok(order) = wire::decode_order(input, &mut VecDeque::new()) {
         let shown = format!("{order:?}");
         let (body, fds) = wire::encode_order(order);

@@ -4,7 +4,7 @@ use dogwatch_agents::{Splitter, last_marker};
 use dogwatch_core::text::fingerprint::{digest, fingerprint_ends};
 use dogwatch_core::text::{printable, printable_bytes, redact};
 
-/// The first byte chooses the maximum, the second the size of the chunks.
+/// The lines do not depend on the chunks. The first byte selects the maximum line length, the second the chunk size.
 pub fn splitter(input: &[u8]) {
     let [max, size, stream @ ..] = input else { return };
     let (max, size) = (usize::from(*max) + 1, usize::from(*size) + 1);
@@ -26,7 +26,7 @@ pub fn splitter(input: &[u8]) {
     }
 }
 
-/// What is left is fit for a terminal, and cleaning it again changes nothing.
+/// Sanitized text is safe for a terminal, and sanitizing it again changes nothing.
 pub fn sanitizer(input: &[u8]) {
     let clean = printable_bytes(input);
     for c in clean.chars() {
@@ -37,7 +37,7 @@ pub fn sanitizer(input: &[u8]) {
     assert_eq!(printable(&clean), clean);
 }
 
-/// No word that looks like a key is left, and hiding again changes nothing.
+/// No word that looks like a key is left, and redacting the text again changes nothing.
 pub fn redactor(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     let hidden = redact::text(&text);
@@ -51,7 +51,7 @@ pub fn redactor(input: &[u8]) {
     redact::url(&text);
 }
 
-/// A marker is one line of printable text, and an echo of the whole prompt is none.
+/// A marker is one line of printable text, and an echo of the whole prompt is not a marker.
 pub fn marker(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for structured in [false, true] {
@@ -59,7 +59,7 @@ pub fn marker(input: &[u8]) {
             let shown = format!("{marker:?}");
             assert!(!shown.contains("\\n") && !shown.contains("\\u{1b}"), "{shown}");
         }
-        // A prompt that is one line has no neighbors by which an echo is recognized.
+        // An echo is recognized by its neighboring lines, which a prompt of one line does not have.
         if printable(&text).lines().filter(|line| !line.trim().is_empty()).count() > 1 {
             assert_eq!(last_marker(&text, structured, &text), None, "an echo in {text:?}");
         }
