@@ -1,5 +1,5 @@
-//! Registers dogwatch's MCP server with each agent CLI for one session: by arguments, by environment variables or by
-//! a file of dogwatch's own. It never edits a file of the user, and passes the path of a file, never a secret.
+//! Registers dogwatch's MCP server with each agent CLI for one session: with arguments, environment variables or a
+//! file that dogwatch writes. It never edits the user's files, and it passes the path of a file, never a secret.
 
 use crate::launch::Launch;
 use dogwatch_core::settings::ReaderName;
@@ -69,7 +69,7 @@ fn environment(reader: ReaderName, bridge: McpBridge<'_>) -> Option<Injection> {
     }
 }
 
-/// Returns the position after the last option and before a literal `--`.
+/// Returns the position of a literal `--`, or the end of the arguments if there is none.
 fn end_of_options(argv: &[String]) -> usize {
     argv.iter().position(|word| word == "--").unwrap_or(argv.len())
 }
@@ -88,7 +88,7 @@ fn claude(bridge: McpBridge<'_>) -> String {
     )
 }
 
-/// Returns the setting as TOML. A basic string is quoted as in JSON except for DEL, which no path of ours contains.
+/// Returns the setting as TOML. A basic string is quoted as in JSON except for DEL, which these paths do not contain.
 fn codex(bridge: McpBridge<'_>) -> String {
     let args = arguments(bridge).map(json).join(",");
     let names: Vec<String> = bridge.env_names.iter().map(|name| json(name)).collect();

@@ -396,7 +396,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_of_an_unexpected_kind_is_none() {
+    fn a_value_of_an_unexpected_kind_is_ignored() {
         let line = br#"{"a":"1","b":1,"c":[true],"d":{"e":"f"},"g":-1,"h":1e999}"#;
         let mut seen = Vec::new();
         assert!(Json::object(line, |key, json| match key {

@@ -39,8 +39,9 @@ pub(crate) fn refusal(status: Option<u16>, text: &str, known: Option<ResetsAt>) 
 
 /// Returns whether the allowance of a plan is used up. Such a limit resets, even if the message gives no time.
 fn is_used_up(lower: &str) -> bool {
-    let own = ["usage limit", "session limit", "weekly limit", "5-hour limit", "hourly limit", "opus limit"];
-    own.iter().any(|phrase| lower.contains(phrase))
+    let phrases =
+        ["usage limit", "session limit", "weekly limit", "5-hour limit", "hourly limit", "opus limit"];
+    phrases.iter().any(|phrase| lower.contains(phrase))
         || (lower.contains("hit your") && lower.contains("limit"))
         || (lower.contains("limit reached") && !lower.contains("context") && !lower.contains("token"))
 }
@@ -88,14 +89,14 @@ fn is_missing_key(lower: &str) -> bool {
     lower.contains("missing environment variable") && (lower.contains("key") || lower.contains("token"))
 }
 
-/// Returns the refusal implied by an exit code. Gemini exits with the HTTP status modulo 256, or with a code of its
-/// own. Refusals already read from the output take precedence, because an exit code has no reset time.
+/// Returns the refusal implied by an exit code. Gemini exits with the HTTP status modulo 256, or with a
+/// special code. Refusals already read from the output take precedence, because an exit code has no reset time.
 pub fn from_exit(reader: ReaderName, code: i32, said: &Totals) -> Option<Sign> {
     if reader != ReaderName::Gemini || said.limit.is_some() || said.auth_failed.is_some() {
         return None;
     }
-    const OWN_AUTH: i32 = 41;
-    if code == OWN_AUTH {
+    const GEMINI_AUTH: i32 = 41;
+    if code == GEMINI_AUTH {
         return Some(Sign::AuthFailed { text: format!("exit code {code}") });
     }
     let statuses = [401, 403, 429, 500, 502, 503, 504, 529];

@@ -12,7 +12,7 @@ use dogwatch_core::run::job::{Exit, Job, JobReport, Marker};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::{clip, printable_bytes};
 use dogwatch_core::time::moment::{Awake, Wall};
-use dogwatch_core::watch::feed::{Feed, Heard, Input, Stream};
+use dogwatch_core::watch::feed::{Feed, FeedItem, Input, Stream};
 use dogwatch_core::watch::sign::{ResetsAt, Sign, Totals};
 use std::borrow::{Borrow, BorrowMut};
 use std::mem::take;
@@ -52,8 +52,8 @@ impl Listener {
     }
 
     /// Declares that the agent resumes an earlier session that was already charged with this usage.
-    pub fn going_on(&mut self, charged: Usage) {
-        self.reader.going_on(charged);
+    pub fn resume_from(&mut self, charged: Usage) {
+        self.reader.resume_from(charged);
     }
 
     /// Sets the prices for an agent that reports only tokens, and the model that its command line names.
@@ -111,17 +111,17 @@ impl Listener {
     }
 
     /// Takes what was found since the last call, in order. Nothing is held back for the rest of the moment.
-    pub fn take(&mut self) -> Vec<Heard> {
+    pub fn take(&mut self) -> Vec<FeedItem> {
         self.feed.release();
-        let mut heard = Vec::new();
-        self.feed.take_heard(&mut heard);
-        heard
+        let mut items = Vec::new();
+        self.feed.take_items(&mut items);
+        items
     }
 
-    /// Takes what was found since the last call as inputs of the core, in order. `now` dates what has no time of its own.
+    /// Takes the items found since the last call as inputs of the core, in order. Items without a time get `now`.
     pub fn take_inputs(&mut self, job: Job, now: Wall) -> Vec<run::input::Input> {
-        let heard = self.take().into_iter().map(|heard| run::input::Input::heard(job, heard));
-        let mut inputs: Vec<_> = heard.collect();
+        let items = self.take().into_iter().map(|item| run::input::Input::from_feed(job, item));
+        let mut inputs: Vec<_> = items.collect();
         inputs.extend(self.feed.take_usage().map(|usage| run::input::Input::Used { job, usage }));
         if let Some((seen_at, windows)) = self.feed.take_windows() {
             let seen_at = seen_at.unwrap_or(now);
@@ -187,7 +187,7 @@ impl Listener {
         totals
     }
 
-    /// Returns the state marker in the result. One that the prompt contains is none.
+    /// Returns the state marker in the result. A marker that repeats the prompt does not count.
     pub fn marker(&self, prompt: &str) -> Option<Marker> {
         let result = self.feed.totals.result.as_ref()?;
         last_marker(&result.text, self.name.is_structured(), prompt)
@@ -212,15 +212,15 @@ mod tests {
     use dogwatch_core::watch::Fact;
     use dogwatch_core::watch::feed::MAX_ISSUES;
 
-    fn flushed(listener: &mut Listener, at: u64) -> Vec<Heard> {
+    fn flushed(listener: &mut Listener, at: u64) -> Vec<FeedItem> {
         listener.feed.flush(Awake(at));
         listener.take()
     }
 
-    fn observed(heard: &[Heard]) -> Vec<(u64, u64)> {
-        let seen = heard.iter().filter_map(|heard| match heard {
-            Heard::Fact(Fact::Observed(seen)) => Some((seen.last_ms.0, seen.count)),
-            Heard::Fact(_) | Heard::Issue(_) => None,
+    fn observed(items: &[FeedItem]) -> Vec<(u64, u64)> {
+        let seen = items.iter().filter_map(|item| match item {
+            FeedItem::Fact(Fact::Observed(seen)) => Some((seen.last_ms.0, seen.count)),
+            FeedItem::Fact(_) | FeedItem::Issue(_) => None,
         });
         seen.collect()
     }
@@ -244,9 +244,9 @@ mod tests {
         for at in [1, 10_000, 20_000] {
             listener.chunk(Awake(at), Stream::Stdout, &same);
         }
-        let heard = flushed(&mut listener, 30_000);
-        assert_eq!(observed(&heard).last().map(|(at, _)| *at), Some(1));
-        let repeated = heard.iter().filter(|heard| **heard == Heard::Fact(Fact::Repeated)).count();
+        let items = flushed(&mut listener, 30_000);
+        assert_eq!(observed(&items).last().map(|(at, _)| *at), Some(1));
+        let repeated = items.iter().filter(|item| **item == FeedItem::Fact(Fact::Repeated)).count();
         assert_eq!(repeated, 2, "once after each pause");
     }
 
@@ -310,11 +310,11 @@ mod tests {
         let mut listener = Listener::new(ReaderName::Claude);
         let lines = [says(1), says(2), retry(529), retry(529), says(3), retry(529)].join("\n") + "\n";
         listener.chunk(Awake(1), Stream::Stdout, lines.as_bytes());
-        let words = listener.take().into_iter().map(|heard| match heard {
-            Heard::Fact(Fact::Printed) => "printed",
-            Heard::Fact(Fact::Observed(_)) => "progress",
-            Heard::Fact(_) => "another fact",
-            Heard::Issue(_) => "retries",
+        let words = listener.take().into_iter().map(|item| match item {
+            FeedItem::Fact(Fact::Printed) => "printed",
+            FeedItem::Fact(Fact::Observed(_)) => "progress",
+            FeedItem::Fact(_) => "another fact",
+            FeedItem::Issue(_) => "retries",
         });
         assert_eq!(
             words.collect::<Vec<_>>(),
@@ -324,7 +324,7 @@ mod tests {
             listener.chunk(Awake(2), Stream::Stdout, format!("{}\n{}\n", retry(529), retry(500)).as_bytes());
             listener.chunk(Awake(2), Stream::Stdout, format!("{}\n", says(n)).as_bytes());
         }
-        let issues = listener.take().into_iter().filter(|heard| matches!(heard, Heard::Issue(_))).count();
+        let issues = listener.take().into_iter().filter(|item| matches!(item, FeedItem::Issue(_))).count();
         assert_eq!(issues, MAX_ISSUES);
     }
 
@@ -334,6 +334,6 @@ mod tests {
         listener.chunk(Awake(1), Stream::Stderr, b"a warning\nanother one\n");
         assert_eq!(flushed(&mut listener, 1), []);
         listener.chunk(Awake(2), Stream::Stdout, b"{\"type\":");
-        assert_eq!(listener.take(), [Heard::Fact(Fact::Printed)]);
+        assert_eq!(listener.take(), [FeedItem::Fact(Fact::Printed)]);
     }
 }

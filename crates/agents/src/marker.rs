@@ -1,8 +1,8 @@
 //! Finds the state that an agent declares at the end of its final text: `<!-- ralph:state idle reason=… -->`.
 //!
 //! A marker must be the agent's own statement. Markers in code (fenced, indented or between backticks) and in quotes do
-//! not count. The output of a plain agent also contains tool output and the prompt, so there a marker must be on a line
-//! of its own. A marker that only echoes the prompt does not count either (see `Echo`).
+//! not count. The output of a plain agent also contains tool output and the prompt, so there a marker must be
+//! alone on its line. A marker that only echoes the prompt does not count either (see `Echo`).
 
 pub use dogwatch_core::run::job::Marker;
 use dogwatch_core::text::{clip, printable};

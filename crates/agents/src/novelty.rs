@@ -3,7 +3,7 @@
 //! Removing volatile parts costs more than reading, so it is done only when it can change the result. A line that
 //! repeats byte for byte is old. Progress is a moment, and all lines of one chunk have the same moment, so only the
 //! first new line of a chunk matters. The lines after it are stored as they are, in case the next chunk must be
-//! compared with them. A flood thus costs one copy per line, and an agent that prints the same line with a changing
+//! compared with them. So a flood costs one copy per line, and an agent that prints the same line with a changing
 //! timestamp does not count as busy.
 
 use crate::reader::is_blank;

@@ -1,6 +1,6 @@
 //! opencode, `opencode run --format json`.
 //!
-//! There is no final event: when the process exits, the session succeeded if its last step ended with `stop`. Tools are
+//! OpenCode prints no final event: when the process exits, the session succeeded if its last step ended with `stop`. Tools are
 //! printed only when they have ended. Tokens and cost are reported per step.
 
 use crate::codex::MAX_RAW;

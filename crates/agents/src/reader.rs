@@ -59,9 +59,9 @@ impl Reader {
         }
     }
 
-    /// Declares that the agent resumes an earlier session of its own. Claude Code and Codex then report totals that
+    /// Declares that the agent resumes one of its earlier sessions. Claude Code and Codex then report totals that
     /// include that session, so the usage already charged is subtracted.
-    pub fn going_on(&mut self, charged: Usage) {
+    pub fn resume_from(&mut self, charged: Usage) {
         if matches!(self.kind, Kind::Claude(_) | Kind::Codex(_)) {
             self.charged = charged;
         }
@@ -117,7 +117,7 @@ impl Reader {
         }
     }
 
-    /// Skips repetitions of a line that a plain agent prints without end. Returns how many bytes need not be read.
+    /// Skips repetitions of a line that a plain agent prints endlessly. Returns how many bytes need not be read.
     pub(crate) fn skip_repeats(&mut self, bytes: &[u8], stream: Stream) -> usize {
         let Kind::Plain(plain) = &mut self.kind else { return 0 };
         let skipped = self.novelty.repeats(bytes);
@@ -127,7 +127,7 @@ impl Reader {
         skipped
     }
 
-    /// Returns whether a line of stderr is a log line, which must not be shown as the agent's last words.
+    /// Returns whether a line of stderr is a log line, which must not be shown as the agent's last output.
     pub fn is_log(&self, line: &[u8]) -> bool {
         matches!(self.kind, Kind::Opencode(_)) && opencode::is_log(line)
     }
@@ -201,10 +201,10 @@ pub(crate) fn identified(version: Raw<'_>, model: Raw<'_>) -> Option<Sign> {
 mod tests {
     use super::*;
 
-    // Returns the usage from the last sign of these lines.
+    /// Returns the usage that a reader reports for this line.
     fn used(name: ReaderName, charged: Usage, line: &str) -> Option<Usage> {
         let mut reader = Reader::for_name(name);
-        reader.going_on(charged);
+        reader.resume_from(charged);
         let mut signs = Vec::new();
         reader.read(line.as_bytes(), &mut signs);
         signs.into_iter().find_map(|sign| {
@@ -225,8 +225,12 @@ mod tests {
         let codex = r#"{"type":"turn.completed","usage":{"input_tokens":3000,"output_tokens":150}}"#;
         let tokens = |name, line| used(name, before, line).and_then(|usage| usage.tokens);
         assert_eq!(tokens(ReaderName::Codex, codex), Some(2_100));
-        let anew = r#"{"type":"turn.completed","usage":{"input_tokens":900,"output_tokens":100}}"#;
-        assert_eq!(tokens(ReaderName::Codex, anew), Some(1_000), "a smaller total starts again from zero");
+        let restarted = r#"{"type":"turn.completed","usage":{"input_tokens":900,"output_tokens":100}}"#;
+        assert_eq!(
+            tokens(ReaderName::Codex, restarted),
+            Some(1_000),
+            "a smaller total starts again from zero"
+        );
         let gemini = r#"{"type":"result","status":"success","stats":{"total_tokens":2100}}"#;
         assert_eq!(tokens(ReaderName::Gemini, gemini), Some(2_100), "gemini reports each process separately");
     }

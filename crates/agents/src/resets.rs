@@ -8,7 +8,7 @@ use dogwatch_core::text::clip;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::sign::{Clock, ResetsAt};
 
-/// The words that precede a time. Longer ones come first, so that `resets at` is not read as `resets`.
+/// The words that precede a time. Every occurrence is tried, in the order of the text.
 const BEFORE: [&str; 8] =
     ["retry-after", "retry_after", "retrydelay", "retry after", "retry in", "try again", "resets", "reset"];
 

@@ -72,7 +72,7 @@ pub const MAX_SUBJECT: usize = 120;
 /// The most escaped bytes of an argument that are decoded for the subject.
 const MAX_RAW_SUBJECT: usize = 4 * MAX_SUBJECT;
 
-/// The arguments that say most about a call, from most to least.
+/// The most informative arguments of a call, most informative first.
 const SUBJECTS: [&[u8]; 15] = [
     b"command",
     b"cmd",
@@ -98,13 +98,13 @@ pub(crate) struct Args<'a> {
     pub timeout_ms: Option<u64>,
     /// The only argument, if it is a text without a name.
     text: Option<Raw<'a>>,
-    /// The argument that says most about the call.
+    /// The most informative argument of the call.
     subject: Option<Subject<'a>>,
     /// All arguments, as written.
     written: &'a [u8],
 }
 
-/// An argument of a call, as written. The lowest rank says most; equal ranks are ordered by key.
+/// An argument of a call, as written. The lowest rank is the most informative; equal ranks are ordered by key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Subject<'a> {
     rank: usize,
@@ -150,7 +150,7 @@ impl<'a> Args<'a> {
         one_line(&redact::text(unwrapped(text.trim())), MAX_SUBJECT - '…'.len_utf8())
     }
 
-    /// Replaces the subject with this argument if the argument says more. An unknown argument must be a text.
+    /// Replaces the subject with this argument if the argument is more informative. An unknown argument must be a text.
     fn consider(&mut self, key: &'a [u8], written: &'a [u8]) {
         let rank = SUBJECTS.iter().position(|known| *known == key).unwrap_or(SUBJECTS.len());
         let fits = match written.first() {
@@ -182,7 +182,7 @@ impl<'a> Args<'a> {
     }
 }
 
-/// Returns the text of an argument: the text itself, the texts of a list, or what says most in an object.
+/// Returns the text of an argument: the text itself, the texts of a list, or the most informative field of an object.
 fn words(written: &[u8], depth: usize) -> String {
     let mut json = Json::value(written);
     match json.kind() {

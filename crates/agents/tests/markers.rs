@@ -219,7 +219,7 @@ fn no_text_causes_a_panic() {
 }
 
 #[test]
-fn an_echo_of_a_prompt_with_invisible_characters_is_no_marker() {
+fn an_echo_of_a_prompt_with_invisible_characters_is_not_a_marker() {
     // A family emoji contains zero-width joiners; the escape is a color.
     for odd in ["\u{1f468}\u{200d}\u{1f469}", "\u{1b}[1mbold\u{1b}[0m", "bell\u{7}"] {
         let prompt = format!("{odd} first\n<!-- ralph:state idle -->\n{odd} last");

@@ -1,6 +1,6 @@
 //! Compares every recording of a real CLI with a table of its content.
 //!
-//! `expected.tsv` does not come from the readers: it was counted from the recordings by other means.
+//! `expected.tsv` does not come from the readers: it was counted from the recordings independently.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
 
 use dogwatch_agents::{Reader, Splitter};
@@ -147,8 +147,8 @@ fn no_truncated_or_corrupted_line_makes_a_reader_panic() {
     }
 }
 
-/// Returns variants of the line, cut, flipped, doubled and with brackets and quotes inserted, at positions spread over
-/// it.
+/// Returns variants of the line at positions spread over it: the part before, the part after, and the line with one
+/// byte changed: a flipped bit, a quote, a bracket or a NUL.
 fn mutants(line: &[u8], seed: usize) -> impl Iterator<Item = Vec<u8>> + '_ {
     let step = (line.len() / 12).max(1);
     (seed % step..line.len()).step_by(step).flat_map(move |at| {

@@ -236,7 +236,7 @@ fn heartbeats_and_lifecycle_lines_are_keepalives() {
 }
 
 #[test]
-fn codex_that_waits_for_the_network_for_ever_shows_no_progress_and_no_error() {
+fn codex_that_waits_forever_for_the_network_shows_no_progress_and_no_error() {
     let signs = replayed(ReaderName::Codex, "dead_server");
     assert_eq!(signs.len(), 15);
     assert!(signs.iter().cloned().all(|sign| (sign.progress(), sign.into_fact()) == (None, None)));

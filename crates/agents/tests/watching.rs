@@ -1,4 +1,4 @@
-//! What the watchdog, the budgets and the waits need to know, read from the output of real CLIs.
+//! The data for the watchdog, the budgets and the waits, read from the output of real CLIs.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings

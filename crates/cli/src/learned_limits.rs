@@ -51,7 +51,7 @@ impl<'a> LearnedLimits<'a> {
         estimates
     }
 
-    /// Returns what a person should know about the sessions, and forgets it.
+    /// Takes the notices about the sessions for the user.
     pub fn take_notices(&self) -> Vec<String> {
         std::mem::take(&mut *self.notices.borrow_mut())
     }

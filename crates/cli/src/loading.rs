@@ -101,7 +101,7 @@ pub struct Planned {
     pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
     /// The size of a loop's prompt.
     pub prompt_bytes: usize,
-    /// What a person should know about the learned limits.
+    /// The notices about the learned limits for the user.
     pub limit_notices: Vec<String>,
 }
 
@@ -299,7 +299,7 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
 const PATH_IS: &str =
     "PATH is a directory with a RALPH.md or a graph.yaml, .yml, .toml or .json, or such a file";
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn cannot_read(path: &Path, error: &std::io::Error) -> CliError {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {

@@ -1,4 +1,4 @@
-//! `run --log-dir`: copies the output of each iteration to a directory, in a thread of its own.
+//! `run --log-dir`: copies the output of each iteration to a directory, on a separate thread.
 
 use crate::error::CliError;
 use dogwatch_core::record::event::Recorded;

@@ -36,7 +36,7 @@ pub struct Changed {
     lines: Vec<String>,
 }
 
-/// Returns what changed since the last run of this loop. `None` if there was no run, or nothing changed.
+/// Returns what changed since the last run of this loop. `None` without an earlier run or a change.
 pub fn changes(state: &StateDir, file: &LoopFile, loaded: &Planned) -> Option<Changed> {
     let registry = Registry::of_user();
     let known = runs_in(&state.runs()).into_iter().take(MAX_SEARCHED);
@@ -125,8 +125,8 @@ fn shown(change: &Change) -> String {
     format!("{nodes}{}: {} → {}", change.key, value(&change.old), value(&change.new))
 }
 
-/// Returns the pinned files whose content changed. Nodes with a worktree of their own are skipped: their files come
-/// from a commit.
+/// Returns the pinned files whose content changed. Nodes with a worktree are skipped: their files come from a
+/// commit.
 fn changed_files(plan: &Plan, pinned: &[Pinned], work_dir: &Path) -> Vec<String> {
     let mut lines = Vec::new();
     for (node, before) in pinned {

@@ -166,7 +166,7 @@ pub struct Settings {
     pub limits: LimitPolicy,
     /// The idle policy. Without one, an idle marker neither changes a wait nor ends the loop.
     pub idle: Option<IdlePolicy>,
-    /// What ends a wait early.
+    /// The causes that end a wait early.
     pub wake_on: WakePolicy,
     /// A gate command that runs before each session: exit code 0 means work, 1 means none.
     pub work_when: Option<String>,
@@ -194,7 +194,7 @@ pub struct Settings {
     /// Further environment variables whose values must not be recorded.
     #[serde(default)]
     pub redact: Vec<String>,
-    /// What sessions may touch.
+    /// The files and hosts that sessions may access.
     #[serde(default)]
     pub sandbox: SandboxPolicy,
     /// The watchdog limits that follow from recorded sessions, with `profile: learned`, and what they are based on.
@@ -455,7 +455,7 @@ impl Default for ErrorPolicy {
     }
 }
 
-/// The budget of a run or a node. `None` is no limit.
+/// The budget of a run or a node. `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Budget {
     /// The number of iterations.
@@ -476,7 +476,7 @@ pub struct Budget {
     pub window: WindowBudget,
 }
 
-/// The budget of a calendar day for all runs of a project together. `None` is no limit.
+/// The budget of a calendar day for all runs of a project together. `None` means no limit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct DayBudget {
     /// The number of tokens per day.

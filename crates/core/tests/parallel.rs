@@ -89,7 +89,7 @@ fn watchdog_28_equal_calls_that_overlap_are_one_step_of_a_cycle() {
 }
 
 #[test]
-fn canceled_calls_are_no_errors_and_no_loop() {
+fn canceled_calls_are_neither_errors_nor_a_loop() {
     let mut s = Scene::new(standard(), true);
     for n in 0..20u32 {
         let id = format!("{n}");

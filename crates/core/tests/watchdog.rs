@@ -344,7 +344,7 @@ fn watchdog_35_without_children_the_agent_does_not_wait() {
 }
 
 #[test]
-fn subagents_count_as_children_until_they_end_and_being_alive_is_no_progress() {
+fn subagents_count_as_children_until_they_end_and_being_alive_is_not_progress() {
     let policy = WatchPolicy { children: Limit::At(Dur::from_secs(60)), idle: Limit::Off, ..standard() };
     let mut s = Scene::new(policy.clone(), true);
     s.fact(1.0, &Fact::SubagentStarted { id: "a".into() }).until(1e4);
@@ -474,7 +474,7 @@ fn heartbeats_between_the_polls_of_a_patient_agent_neither_end_nor_save_it() {
 }
 
 #[test]
-fn a_heartbeat_that_hangs_is_no_tool_in_flight() {
+fn a_heartbeat_that_hangs_is_not_a_tool_in_flight() {
     let mut s = Scene::new(quick(), true);
     s.says(1.0);
     let tool = ToolStarted {

@@ -103,7 +103,7 @@ impl Leash {
         Ok(KeeperLeash { pipe: self.pipe.try_clone()?, until: self.until })
     }
 
-    /// Reads lines in a thread of its own until the pipe is closed.
+    /// Reads lines on a separate thread until the pipe is closed.
     pub fn follow(mut self, inbox: Inbox) -> io::Result<()> {
         let read = move || {
             let mut reported = false;
@@ -135,7 +135,7 @@ impl Leash {
         std::thread::Builder::new().name("leash".into()).spawn(read).map(drop)
     }
 
-    /// Returns the next complete line. A line that is too long is cut, so that it is no time.
+    /// Returns the next complete line. A line that is too long is cut, so it does not parse as a time.
     fn next_line(&mut self) -> io::Result<Read> {
         loop {
             if let Some(end) = self.lines.iter().position(|byte| *byte == b'\n') {

@@ -150,8 +150,8 @@ fn a_work_tree_inside_a_repository_follows_the_rules_above_it() {
     let before = part.digest(AMPLE).expect("a digest");
     tree.write("part/x.log", "x");
     assert_eq!(part.digest(AMPLE).expect("a digest"), before);
-    // A work tree that is ignored as a whole is treated as a tree of its own. Otherwise nothing in it would ever
-    // change.
+    // A work tree that is ignored as a whole is treated as a separate tree. Otherwise no change in it would
+    // count.
     tree.write("target/work/a", "a");
     let mut ignored = Digester::new(&tree.path("target/work"), &[]);
     let before = ignored.digest(AMPLE).expect("a digest");

@@ -99,12 +99,17 @@ fn take_lock(dir: &Path, loop_file: &Path, run: &RunId, nonce: &str) -> Lock {
 }
 
 /// Drives a run of these nodes in `dir` and returns the recorded events.
-fn drive(dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> Vec<Event> {
-    drive_under(None, dir, plan, heard).1
+fn drive(dir: &Path, plan: &Plan, on_event: impl FnMut(&Event)) -> Vec<Event> {
+    drive_under(None, dir, plan, on_event).1
 }
 
 /// Like `drive`, with this lock. Also returns the exit code.
-fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&Event)) -> (u8, Vec<Event>) {
+fn drive_under(
+    lock: Option<Lock>,
+    dir: &Path,
+    plan: &Plan,
+    on_event: impl FnMut(&Event),
+) -> (u8, Vec<Event>) {
     let run_id = RunId::new(Wall(1_794_773_733_007), [0, 1, 2, 3]);
     let state_dir = dir.join(".dogwatch");
     std::fs::create_dir(&state_dir).expect("a directory");
@@ -141,7 +146,7 @@ fn drive_under(lock: Option<Lock>, dir: &Path, plan: &Plan, heard: impl FnMut(&E
         leash: None,
         prices: Default::default(),
     };
-    let mut reporter = Listener(heard);
+    let mut reporter = Listener(on_event);
     let driver = Driver::new(setup, &mut reporter).expect("a driver");
     let code = driver.drive(Vec::new()).expect("an end");
     let loaded = journal::load(&state_dir).expect("a record");

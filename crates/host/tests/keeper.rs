@@ -221,7 +221,7 @@ fn held_descriptor_stays_open_until_the_keeper_ends() {
     rustix::io::ioctl_fionbio(&witness, true).expect("a pipe can be non-blocking");
     assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Err(Errno::AGAIN), "the keeper still holds it");
     keeper.shut_down().expect("nothing is left");
-    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Ok(0), "no process holds it any more");
+    assert_eq!(rustix::io::read(&witness, &mut [0_u8]), Ok(0), "no process holds it");
 }
 
 fn descriptors_of(pid: u32) -> usize {

@@ -629,7 +629,7 @@ fn a_snapshot_without_fast_import_is_the_same_commit() {
         symlink("kept", repo.path("link")).expect("a link");
         fs::set_permissions(repo.path("changed"), fs::Permissions::from_mode(0o750)).expect("set");
         let direct = repo.take();
-        // The ref and every object that it needs are there, and git finds no fault in them.
+        // The ref and every object that it needs exist, and git finds no errors in them.
         assert_eq!(repo.text(&["rev-parse", REF]).trim(), direct.commit);
         repo.git(&["fsck", "--strict", "--full"]);
         let text = commit_text(&repo, &direct.commit);

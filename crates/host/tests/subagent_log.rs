@@ -20,24 +20,24 @@ struct Rig {
     home: TempDir,
     name: ReaderName,
     following: Option<Following>,
-    heard: Option<Receiver<Found>>,
+    found: Option<Receiver<Found>>,
 }
 
 impl Rig {
     fn new(name: ReaderName) -> Rig {
-        Rig { home: tempfile::tempdir().expect("a directory"), name, following: None, heard: None }
+        Rig { home: tempfile::tempdir().expect("a directory"), name, following: None, found: None }
     }
 
     /// Starts following, as if the stream had shown the session's id.
     fn begin(&mut self) {
         let home = self.home.path().to_str().expect("a UTF-8 path").to_owned();
         let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
-        let (tell, heard) = channel();
+        let (sender, found) = channel();
         // The receiver may be gone at the end of a test.
-        let tell = move |found: Found| _ = tell.send(found);
+        let tell = move |found: Found| _ = sender.send(found);
         self.following = Following::start(trail.expect("a known agent"), SESSION, tell);
         self.following.as_ref().expect("inotify works").look();
-        self.heard = Some(heard);
+        self.found = Some(found);
     }
 
     fn path(&self, rest: &str) -> PathBuf {
@@ -56,20 +56,20 @@ impl Rig {
     }
 
     /// Waits for this many signs in total.
-    fn hears(&self, count: u64) {
-        let heard = self.heard.as_ref().expect("following");
+    fn expect_signs(&self, count: u64) {
+        let found = self.found.as_ref().expect("following");
         let mut sum = 0;
         while sum < count {
-            sum += heard.recv_timeout(PATIENCE).expect("the subagent is heard").activity;
+            sum += found.recv_timeout(PATIENCE).expect("a sign arrives").activity;
         }
         assert_eq!(sum, count);
     }
 
-    /// Asserts that there are no signs. `look` has read everything written so far.
-    fn hears_nothing(&self) {
+    /// Asserts that no signs arrived. `look` has read everything written so far.
+    fn expect_no_signs(&self) {
         self.following.as_ref().expect("following").look();
         assert_eq!(
-            self.heard.as_ref().expect("following").try_recv(),
+            self.found.as_ref().expect("following").try_recv(),
             Err(std::sync::mpsc::TryRecvError::Empty)
         );
     }
@@ -92,22 +92,22 @@ fn a_codex_subagent_is_heard_in_its_own_file_and_nothing_else_is() {
     rig.append(".codex/sessions/2025/12/31/rollout-old.jsonl", &(meta(SESSION) + spoke()));
     rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", &meta(SESSION));
     rig.begin();
-    rig.hears_nothing();
+    rig.expect_no_signs();
     // Files from before the session belong to an earlier one.
     rig.append(".codex/sessions/2026/11/15/rollout-before.jsonl", spoke());
     rig.append(".codex/sessions/2026/11/15/rollout-other.jsonl", &(meta("another") + spoke()));
     rig.append(".codex/sessions/2026/11/15/notes.jsonl", spoke());
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", &(meta(SESSION) + spoke()));
-    rig.hears(1);
+    rig.expect_signs(1);
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", spoke());
-    rig.hears(1);
+    rig.expect_signs(1);
     // Half a line does not count yet.
     let (half, rest) = spoke().split_at(20);
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", half);
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(".codex/sessions/2026/11/15/rollout-child.jsonl", rest);
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -117,13 +117,13 @@ fn directories_created_later_are_followed() {
     rig.begin();
     let line = "{\"type\":\"assistant\",\"message\":{\"role\":\"assistant\",\"content\":[]}}\n";
     rig.append(&format!(".claude/projects/-srv-project/{SESSION}/subagents/agent-a1.jsonl"), line);
-    rig.hears(1);
+    rig.expect_signs(1);
     rig.append(&format!(".claude/projects/-srv-project/{SESSION}/subagents/agent-a2.jsonl"), line);
-    rig.hears(1);
+    rig.expect_signs(1);
     rig.append(&format!(".claude/projects/-srv-project/{SESSION}.jsonl"), line);
     rig.append(".claude/projects/-srv-project/another/subagents/agent-a1.jsonl", line);
     rig.append(&format!(".claude/projects/-srv-other/{SESSION}/subagents/agent-a1.jsonl"), line);
-    rig.hears_nothing();
+    rig.expect_no_signs();
 }
 
 #[test]
@@ -131,9 +131,9 @@ fn a_new_day_begins_a_new_directory() {
     let mut rig = Rig::new(ReaderName::Codex);
     rig.dir(".codex/sessions/2026/12/31");
     rig.begin();
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(".codex/sessions/2027/01/01/rollout-child.jsonl", &(meta(SESSION) + spoke()));
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -147,12 +147,12 @@ fn a_gemini_subagent_is_heard_among_many_projects() {
     let chats = fs::File::open(rig.path(".gemini/tmp/ours/chats")).expect("opens");
     chats.set_modified(SystemTime::now() + Duration::from_secs(1)).expect("sets");
     rig.begin();
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(
         &format!(".gemini/tmp/ours/chats/{SESSION}/sub.jsonl"),
         "{\"type\":\"gemini\",\"content\":\"x\"}\n",
     );
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -163,11 +163,11 @@ fn only_lines_appended_to_a_shared_log_count() {
     let created = format!("timestamp=t level=INFO message=created id=ses_child parentID={SESSION} title=x\n");
     rig.append(log, &(created.clone() + &step(1)));
     rig.begin();
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(log, &(created + &step(1)));
-    rig.hears(1);
+    rig.expect_signs(1);
     rig.append(log, &step(2));
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -182,9 +182,9 @@ fn pipes_links_and_directories_named_like_transcripts_are_not_opened() {
     let elsewhere = rig.path("elsewhere");
     std::os::unix::fs::symlink(&elsewhere, rig.path(&format!("{day}/rollout-link.jsonl"))).expect("links");
     rig.dir(&format!("{day}/rollout-dir.jsonl"));
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(&format!("{day}/rollout-child.jsonl"), &(meta(SESSION) + spoke()));
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -196,11 +196,11 @@ fn a_huge_line_costs_no_memory_and_what_follows_it_is_heard() {
     rig.append(file, &meta(SESSION));
     for _ in 0..10 {
         rig.append(file, &"x".repeat(1024 * 1024));
-        rig.hears_nothing();
+        rig.expect_no_signs();
     }
     rig.append(file, "\n");
     rig.append(file, spoke());
-    rig.hears(1);
+    rig.expect_signs(1);
 }
 
 #[test]
@@ -210,13 +210,13 @@ fn a_truncated_or_removed_file_is_not_an_error() {
     rig.dir(".codex/sessions/2026/11/15");
     rig.begin();
     rig.append(file, &(meta(SESSION) + spoke()));
-    rig.hears(1);
+    rig.expect_signs(1);
     OpenOptions::new().write(true).open(rig.path(file)).expect("opens").set_len(0).expect("cuts");
-    rig.hears_nothing();
+    rig.expect_no_signs();
     rig.append(file, spoke());
-    rig.hears(1);
+    rig.expect_signs(1);
     fs::remove_dir_all(rig.path(".codex")).expect("removes");
-    rig.hears_nothing();
+    rig.expect_no_signs();
 }
 
 #[test]
@@ -232,7 +232,7 @@ fn the_windows_in_the_file_of_a_codex_session_are_found_even_if_it_began_before(
     rig.append(&file, &count(10));
     rig.begin();
     let used = |rig: &Rig| {
-        let found = rig.heard.as_ref().expect("following").recv_timeout(PATIENCE).expect("the windows");
+        let found = rig.found.as_ref().expect("following").recv_timeout(PATIENCE).expect("the windows");
         assert_eq!(found.activity, 0, "the session is not its own subagent");
         match found.signs.as_slice() {
             [Sign::Windows { windows, .. }] => windows[0].used_percent.value(),

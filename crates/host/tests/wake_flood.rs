@@ -1,4 +1,4 @@
-//! A hundred thousand files at once, in a process of its own because memory is measured.
+//! A hundred thousand files at once, in a separate process because memory is measured.
 
 use dogwatch_host::fs::wake::PathWaker;
 use std::fs;

@@ -14,7 +14,7 @@ const CALLS: u64 = 20_000;
 fn main() {
     let schedule = Schedule::of(&IdlePolicy::default(), false);
     let state = office();
-    // A day of gaps of five minutes, of which every twelfth found work.
+    // A day of gaps of five minutes; every twelfth look found work.
     let fold = best(|state, n| {
         let end = MONDAY + 60 * 86_400_000 + (n % 288) as i64 * 300_000 + 17_000;
         let gap = Gap { end, length: 300_000, age: n % 288 * 300_000, offset_ms: 0, found: n % 12 == 0 };

@@ -58,7 +58,7 @@ pub struct Act {
     pub touches: bool,
     /// Whether its descendants use a processor all the time.
     pub is_busy: bool,
-    /// What it does, with the time since its start. An agent that prints is reported by its output, not by `report`.
+    /// The actions, with the time since the start. An agent that prints is reported by its output, not by `report`.
     pub script: Vec<(Dur, Does)>,
     /// How many processes it starts at once that outlive it.
     pub forks: u64,

@@ -24,7 +24,7 @@ const WORKERS: usize = 3;
 pub enum Planted {
     /// None.
     Nothing,
-    /// The store writes whatever revision it is told.
+    /// The store ignores the expected revision of a write.
     NoFence,
     /// Observers wait for a third of a lease only.
     Hasty,
@@ -92,7 +92,7 @@ struct Worker {
     open: u64,
     stopped: bool,
     cut: bool,
-    /// What arrived while it was stopped.
+    /// The inputs that arrived while it was stopped.
     waiting: Vec<Input>,
 }
 

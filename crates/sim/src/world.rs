@@ -54,7 +54,7 @@ pub struct Crash {
     pub lost_bytes: usize,
     /// How long it takes until the run is resumed.
     pub down: Dur,
-    /// Whether the machine starts again, so that its clocks begin anew.
+    /// Whether the machine reboots, which restarts its clocks.
     pub reboots: bool,
     /// Whether a sleeping run is woken.
     pub wake: bool,
@@ -142,9 +142,9 @@ impl World {
     /// Returns the driver of a run, which begins now if it has not begun.
     fn driver(&mut self) -> &mut Driver<Machine> {
         self.stage = match std::mem::replace(&mut self.stage, Stage::Between) {
-            Stage::Planned(planned, news) => {
+            Stage::Planned(planned, inputs) => {
                 let (run, machine) = *planned;
-                Stage::Driven(Box::new(begin(run, machine, news)))
+                Stage::Driven(Box::new(begin(run, machine, inputs)))
             }
             other @ (Stage::Driven(_) | Stage::Between) => other,
         };
@@ -277,7 +277,7 @@ impl World {
     /// Plans an input for the current moment. Before the run begins, it is handled before anything starts.
     pub fn now(&mut self, input: Input) {
         match &mut self.stage {
-            Stage::Planned(_, news) => news.push(input),
+            Stage::Planned(_, inputs) => inputs.push(input),
             Stage::Driven(_) | Stage::Between => self.plan(Dur::ZERO, Happening::Posted(input)),
         }
     }
@@ -287,19 +287,19 @@ impl World {
 const READ_BACK: usize = 200;
 
 /// Creates the driver of a run on this machine.
-fn begin(run: Run, mut machine: Machine, mut news: Vec<Input>) -> Driver<Machine> {
-    news.extend(machine.open_leash());
+fn begin(run: Run, mut machine: Machine, mut inputs: Vec<Input>) -> Driver<Machine> {
+    inputs.extend(machine.open_leash());
     let file = DiskFile::open(&machine.disk, machine.life.clone());
     let last = machine.events.last().map_or(0, |event| event.seq);
     let len = machine.disk.borrow().len() as u64;
-    Driver::new(run, Journal::new(file, len, last.to_string()), machine, news)
+    Driver::new(run, Journal::new(file, len, last.to_string()), machine, inputs)
 }
 
 /// Prints the story of a seed that is played alone and fails.
 impl Drop for World {
     fn drop(&mut self) {
-        let told = std::thread::panicking() && std::env::var_os("DOGWATCH_SEED").is_some();
-        if told && !matches!(self.stage, Stage::Between) {
+        let failed_seed = std::thread::panicking() && std::env::var_os("DOGWATCH_SEED").is_some();
+        if failed_seed && !matches!(self.stage, Stage::Between) {
             eprintln!("{:#?}", self.story());
         }
     }

@@ -100,7 +100,7 @@ fn a_repeated_note_is_a_heartbeat_even_with_a_new_time() {
     assert_eq!(stops(&world)[0].0, StopReason::NoOutputDeadline);
 }
 
-/// Returns the result of a request together with what the session's feed makes of it.
+/// Returns the result of a request, including the inputs from the session's feed.
 fn handle_at(
     channel: &mut AgentChannel,
     at: Awake,
@@ -110,8 +110,8 @@ fn handle_at(
 ) -> Handled {
     let mut result = channel.handle(at, node, body, feed);
     let mut facts = Vec::new();
-    feed.take_heard(&mut facts);
-    result.inputs.extend(facts.into_iter().map(|fact| Input::heard(JOB, fact)));
+    feed.take_items(&mut facts);
+    result.inputs.extend(facts.into_iter().map(|fact| Input::from_feed(JOB, fact)));
     result
 }
 

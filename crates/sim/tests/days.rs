@@ -33,7 +33,7 @@ fn secs(s: u64) -> Dur {
 }
 
 #[test]
-fn a_day_that_is_spent_starts_no_session() {
+fn no_session_starts_once_the_day_budget_is_used_up() {
     let mut world = World::new(limited(100), |_| Act::works(secs(60))).at(Dur::ZERO, day(100, 3600));
     let end = world.end();
     assert_eq!((end.outcome, end.exit_code), (Outcome::BudgetExceeded, 3));

@@ -1,6 +1,6 @@
 //! Keepers that cannot report, and starts that fail for lack of a resource, in virtual time.
 
-use dogwatch_core::drive::MAX_HEARD;
+use dogwatch_core::drive::MAX_KEEPERS_PER_TURN;
 use dogwatch_core::record::event::Event;
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::{Job, JobKind};
@@ -83,7 +83,7 @@ fn a_run_that_waits_for_a_retry_can_be_ended_at_once() {
 
 #[test]
 fn a_session_that_exits_at_its_limit_among_many_others_is_not_stopped() {
-    let names: Vec<String> = (0..3 * MAX_HEARD).map(|n| format!("n{n}")).collect();
+    let names: Vec<String> = (0..3 * MAX_KEEPERS_PER_TURN).map(|n| format!("n{n}")).collect();
     let nodes: Vec<(&str, &[&str])> = names.iter().map(|name| (name.as_str(), &[][..])).collect();
     let mut all = graph(100, &nodes);
     for node in &mut all.nodes {
@@ -95,7 +95,7 @@ fn a_session_that_exits_at_its_limit_among_many_others_is_not_stopped() {
     let end = world.end();
     let is_stop = |event: &Event| matches!(event, Event::HardStop { .. });
     assert_eq!(world.events.iter().filter(|recorded| is_stop(&recorded.event)).count(), 0);
-    assert_eq!(end.completed, 3 * MAX_HEARD as u64);
+    assert_eq!(end.completed, 3 * MAX_KEEPERS_PER_TURN as u64);
 }
 
 // promise: 1

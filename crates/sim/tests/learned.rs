@@ -103,7 +103,7 @@ fn looks_by_the_rule(until: u64) -> Vec<u64> {
 }
 
 #[test]
-fn a_year_of_idling_looks_exactly_when_the_rule_says() {
+fn a_year_of_idling_looks_exactly_at_the_times_of_the_rule() {
     let days = if std::env::var_os("DOGWATCH_FULL").is_some() { 365 } else { 40 };
     let mut world = office(learning(|_| {})).forgetting();
     world.drive(Drive::Until(Dur::from_millis(days * DAY)));

@@ -36,7 +36,7 @@ fn every_seed_keeps_one_agent_at_a_time_and_ends_the_job_once() {
             Some(_) | None => done += 1,
         }
     }
-    // What never occurs is not tested.
+    // Behavior that never occurs is not tested.
     if !alone {
         let counts = [all.starts, all.takeovers, all.losses, all.releases, all.found, done, poisoned];
         assert!(counts.iter().all(|count| *count > 50), "blind: {all:?}, {done} done, {poisoned} poisoned");

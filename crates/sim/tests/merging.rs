@@ -1,4 +1,4 @@
-//! Nodes with worktrees of their own, in virtual time: what a conflict, a failing setup and a commit mean for the graph.
+//! Nodes with worktrees in virtual time: the effect of a conflict, a failing setup and a commit on the graph.
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
@@ -84,7 +84,7 @@ fn with_merge_fail_a_conflict_fails_the_node_and_blocks_what_depends_on_it() {
 
 #[test]
 fn with_merge_agent_the_node_is_done_only_without_conflict_markers() {
-    // The node has no checks of its own.
+    // The node has no checks.
     let plan = diamond(|s| s.checks.commands.clear());
     let mut tries = 0;
     let script = move |job: Job| match job.kind {

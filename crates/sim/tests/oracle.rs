@@ -32,28 +32,28 @@ fn each_history(facts: &[Fact], policy: &WatchPolicy, structured: bool) {
 }
 
 #[test]
-fn every_short_history_of_progress_and_tools_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_short_history_of_progress_and_tools() {
     for policy in policies() {
         each_history(&histories::working(), &policy, true);
     }
 }
 
 #[test]
-fn every_short_history_of_children_and_effort_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_short_history_of_children_and_effort() {
     for policy in policies() {
         each_history(&histories::waiting(), &policy, true);
     }
 }
 
 #[test]
-fn every_short_history_of_questions_to_a_person_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_short_history_of_questions_to_a_person() {
     for policy in policies() {
         each_history(&histories::asking(), &policy, true);
     }
 }
 
 #[test]
-fn every_short_history_of_heartbeats_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_short_history_of_heartbeats() {
     let policy = WatchPolicy { errors: Some(2), ..policies().remove(0) };
     for policy in [&policy].into_iter().chain(&policies()[1..]) {
         each_history(&histories::heartbeats(), policy, true);
@@ -61,14 +61,14 @@ fn every_short_history_of_heartbeats_is_judged_alike() {
 }
 
 #[test]
-fn every_short_history_of_errors_and_results_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_short_history_of_errors_and_results() {
     let policy = WatchPolicy { errors: Some(2), cycles: Some(2), ..policies().remove(0) };
     each_history(&histories::repeating(), &policy, false);
 }
 
 /// Tries every order of seven complete calls of a few kinds, which is enough for two cycles of three calls.
 #[test]
-fn every_sequence_of_calls_is_judged_alike() {
+fn watchdog_and_oracle_agree_on_every_sequence_of_calls() {
     let policy = WatchPolicy { errors: Some(6), cycles: Some(2), ..policies().remove(0) };
     let kinds = [(1, true, 1), (1, true, 2), (2, true, 1), (2, false, 1)];
     for number in 0..kinds.len().pow(7) {
@@ -85,7 +85,7 @@ fn every_sequence_of_calls_is_judged_alike() {
 }
 
 #[test]
-fn thousands_of_long_histories_are_judged_alike() {
+fn watchdog_and_oracle_agree_on_thousands_of_long_histories() {
     for seed in 0..2_000 {
         let mut drawn = Drawn::new(seed);
         let policies = policies();

@@ -30,7 +30,7 @@ fn silence_is_judged_with_changes_of_the_work_tree_that_are_not_recorded_yet() {
         s.watchdog.evidence_ttl = Ttl::Fixed(secs(30));
         s.recovery.budget = 0;
     });
-    // The second change comes too soon after the first one for a record of its own.
+    // The second change comes too soon after the first one to be recorded separately.
     let changes = |at: u64| (secs(at), Does::Changes(Some(at)));
     let mut world = World::new(once, move |_| Act { script: vec![changes(55), changes(58)], ..Act::hangs() });
     world.end();
@@ -51,8 +51,8 @@ fn a_suspend_is_recorded_before_what_arrived_during_it() {
         .at(secs(150), message);
     world.drive(Drive::Until(secs(400)));
     let suspended = first(&world, "suspend", |event| matches!(event, Event::Suspended { .. }));
-    let told = first(&world, "message", |event| matches!(event, Event::MessageReceived { .. }));
-    assert!(suspended < told, "{:?}", world.story());
+    let message = first(&world, "message", |event| matches!(event, Event::MessageReceived { .. }));
+    assert!(suspended < message, "{:?}", world.story());
 }
 
 #[test]

@@ -13,7 +13,7 @@ use dogwatch_sim::{Act, World};
 
 const MINUTE: Dur = Dur::from_mins(1);
 
-/// Scripts a check whose output is `says(iteration)`. It passes where there is no output.
+/// Scripts a check whose output is `says(iteration)`. It passes without output.
 fn check(says: impl Fn(u64) -> String + 'static) -> impl FnMut(Job) -> Act {
     move |job| match job.kind {
         JobKind::Check(_) => match says(job.iteration.0).as_str() {
@@ -103,7 +103,7 @@ fn progress_starts_the_count_and_the_waits_afresh() {
 }
 
 #[test]
-fn a_tree_that_returns_to_an_earlier_state_is_no_progress() {
+fn a_tree_that_returns_to_an_earlier_state_is_not_progress() {
     let says = |i| format!("{} failed", i % 2);
     let mut world = World::new(pytest(|_| {}), check(says)).with_trees(|i| (i % 2).to_string());
     let end = world.end();

@@ -31,9 +31,9 @@ fn end_of(history: &History<'_>, beyond: u64) -> Option<(u64, StopReason)> {
     let end = history.now + beyond;
     let mut next = 0;
     for _ in 0..10_000 {
-        let told = history.told.get(next).map(|(at, fact)| (history.known_from(next), *at, fact));
+        let fact = history.facts.get(next).map(|(at, fact)| (history.known_from(next), *at, fact));
         let due = watch.due().map(|due| due.0).filter(|due| *due <= end);
-        match (told, due) {
+        match (fact, due) {
             (None, None) => return None,
             // The watch is not evaluated while a record is pending or within an unwatched span.
             (Some((from, at, fact)), due) if due.is_none_or(|due| due >= from) => {
@@ -74,7 +74,7 @@ fn between_facts_the_answer_changes_at_due_moments_only() {
         let (mut eager, mut lazy, mut taken) = (history.watch(), history.watch(), 0);
         let mut last = None;
         for (at, n) in history.moments(150_000) {
-            for (when, fact) in &history.told[taken..n] {
+            for (when, fact) in &history.facts[taken..n] {
                 eager.take(Awake(*when), fact);
                 lazy.take(Awake(*when), fact);
                 last = None;
@@ -110,11 +110,11 @@ fn no_row_fires_a_millisecond_early() {
         let Some((at, reason)) = end_of(&history, 500_000) else { return };
         ended += 1;
         // Only a deadline can fire early; a fact that stops the session has its own moment.
-        if history.told.iter().any(|(told, _)| *told == at) || !history.may_evaluate(at - 1) {
+        if history.facts.iter().any(|(known, _)| *known == at) || !history.may_evaluate(at - 1) {
             return;
         }
         let mut watch = history.watch();
-        for (when, fact) in history.told.iter().filter(|(when, _)| *when < at) {
+        for (when, fact) in history.facts.iter().filter(|(when, _)| *when < at) {
             watch.take(Awake(*when), fact);
         }
         let before = watch.evaluate(Awake(at - 1)).verdict;
@@ -139,7 +139,7 @@ fn more_progress_never_ends_a_session_sooner() {
         let before = end_of(&history, 500_000);
         let mut more = history.clone();
         for _ in 0..1 + drawn.below(3) {
-            let (n, channel) = (drawn.below(history.told.len()), Channel::ALL[drawn.below(4)]);
+            let (n, channel) = (drawn.below(history.facts.len()), Channel::ALL[drawn.below(4)]);
             more.insert(n, histories::seen(channel, None));
         }
         let (Some((then, _)), Some((now, _))) = (before, end_of(&more, 500_000)) else { return };
@@ -175,7 +175,7 @@ fn repeated_evaluation_changes_no_later_verdict() {
     each(SEEDS / 3, |_, history| {
         let (mut once, mut often, mut taken) = (history.watch(), history.watch(), 0);
         for (at, n) in history.moments(100_000) {
-            for (when, fact) in &history.told[taken..n] {
+            for (when, fact) in &history.facts[taken..n] {
                 once.take(Awake(*when), fact);
                 often.take(Awake(*when), fact);
             }
@@ -193,7 +193,7 @@ fn moments_in_any_order_and_of_any_size_have_a_verdict() {
     let strange = [0, 1, 999, 1_000, 60_000, 3_600_000, u64::MAX / 2, u64::MAX - 1, u64::MAX];
     each(SEEDS, |drawn, history| {
         let (mut watch, mut at) = (history.watch(), 0);
-        for (when, fact) in &history.told {
+        for (when, fact) in &history.facts {
             at = if drawn.below(3) == 0 { strange[drawn.below(strange.len())] } else { *when };
             let mut fact = fact.clone();
             match &mut fact {

@@ -44,7 +44,7 @@ fn agents(world: &World) -> Vec<u32> {
 }
 
 /// Changes the work tree halfway through sessions of a minute, with waits of 2, 4 and 8 s in between.
-fn working_now_and_then(mut world: World) -> World {
+fn working_from_time_to_time(mut world: World) -> World {
     for (iteration, at) in [(1, 30), (2, 92), (3, 156), (4, 224)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
         let seen = Observation::single(Channel::Workspace, Awake(1_000 + at * 1_000));
@@ -91,7 +91,7 @@ fn with_progress_in_between_the_budget_decides_and_partial_work_is_kept() {
         }),
         |_| Act::hangs(),
     );
-    let mut world = working_now_and_then(world);
+    let mut world = working_from_time_to_time(world);
     let end = world.end();
     assert_eq!(words(&world), ["stuck retry", "stuck retry", "stuck retry", "stuck stop"]);
     assert_eq!((end.outcome, end.exit_code, world.sessions.len()), (Outcome::BudgetExceeded, 3, 4));
@@ -146,7 +146,7 @@ fn a_stuck_agent_is_replaced_by_the_next_in_the_chain() {
 }
 
 #[test]
-fn an_error_loop_is_a_class_of_its_own() {
+fn an_error_loop_is_a_separate_class() {
     let mut world = World::new(plan(|s| s.watchdog.errors = Some(2)), |_| Act::hangs());
     for n in 1..=2u64 {
         let job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };

@@ -20,8 +20,8 @@ const FULL_FRESH: u64 = 1_000;
 /// The seeds of the full simulation.
 const FULL: u64 = 10_000;
 
-/// What no scenario can produce, and why. Add something here only if that is so; otherwise let an actor, a fault or a
-/// plan in `src/chaos` produce it.
+/// The things that no scenario can produce, and why. Add a thing here only if that is true; otherwise let an actor, a
+/// fault or a plan in `src/chaos` produce it.
 const NOT_SIMULATED: [(&str, &str); 3] = [
     ("event verdict_labeled", "`dogwatch verdict` appends it to the record of a run that is over"),
     ("recovery class check_failure", "a failed check is recorded as an attempt and plans no recovery"),

@@ -19,7 +19,7 @@ fn read_trace(path: &Path) -> Trace {
 }
 
 #[test]
-fn synthetic_traces_cost_what_the_reference_says() {
+fn synthetic_traces_cost_the_same_as_in_the_reference() {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/traces");
     let mut judged = 0;
     for line in EXPECTED.lines().filter(|line| !line.starts_with('#')) {

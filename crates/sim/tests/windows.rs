@@ -121,7 +121,7 @@ fn a_window_reported_at_the_very_end_of_a_session_counts() {
 }
 
 #[test]
-fn a_wake_gets_one_iteration_and_then_the_wait_goes_on() {
+fn a_wake_gets_one_iteration_and_then_the_wait_continues() {
     let mut world = World::new(limited(|_| {}), |_| Act::works(MINUTE))
         .at(Dur::from_secs(10), used(1, 83.0, 2 * HOUR_S))
         .at(Dur::from_secs(600), Input::WakeAsked(WaitEndedBy::Api));

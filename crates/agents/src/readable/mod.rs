@@ -99,7 +99,7 @@ fn text(value: &Value) -> &str {
 }
 
 /// Returns the text of a content field, which is a string or a list of parts with a `text` field.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn content(value: &Value) -> String {
     match value {
         Value::String(text) => text.clone(),

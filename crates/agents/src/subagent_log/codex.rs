@@ -111,7 +111,7 @@ struct Slot {
 }
 
 impl Slot {
-    /// Returns the window by its length; its position says nothing. A relative reset counts from the line's time.
+    /// Returns the window by its length; its position has no meaning. A relative reset counts from the line's time.
     fn window(&self, at: Option<Wall>) -> Option<Window> {
         let window = WindowName::of_length(Dur::from_secs_f64(self.minutes? * 60.0).ok()?)?;
         let absolute = self.resets_at.filter(|n| *n >= 0.0).and_then(|n| ResetsAt::from_epoch(n as u64));
@@ -127,7 +127,7 @@ impl Slot {
 /// Reads a line of the session's own file. It reports the model and the windows of the subscription, which the output
 /// does not.
 pub fn said(line: Line<'_>, signs: &mut Vec<Sign>) {
-    // Most lines are long and say nothing here.
+    // Most lines are long and irrelevant here.
     let mentions = |word: &[u8]| memchr::memmem::find(line.bytes, word).is_some();
     if mentions(b"\"turn_context\"") {
         return uses_model(line, signs);

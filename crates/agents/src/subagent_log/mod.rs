@@ -29,7 +29,7 @@ pub struct SubagentLog {
     root: String,
     session: String,
     children: Children,
-    /// What the session's own file says and its output does not.
+    /// The signs from the session's own file that its output does not contain.
     signs: Vec<Sign>,
 }
 
@@ -128,8 +128,8 @@ impl SubagentLog {
         matches!(self.kind, Kind::Opencode)
     }
 
-    /// Classifies an entry of a directory that is `depth` levels below the root. While the session id is unknown, or
-    /// if it is not a plain name, there are no logs.
+    /// Classifies an entry of a directory that is `depth` levels below the root. While the session id is unknown or
+    /// is not a plain name, no entry is a log.
     pub fn entry(&self, depth: usize, name: &str) -> Entry {
         if !is_name(&self.session) {
             return Entry::Nothing;

@@ -24,7 +24,7 @@ pub struct Claude {
     sidechain: Option<bool>,
     open: Vec<Call>,
     last: Last,
-    /// What the records say about the session.
+    /// The description of the session in the records.
     pub about: About,
 }
 

@@ -38,7 +38,7 @@ pub struct Codex {
     unnamed: u64,
     /// The last item is a message of the agent.
     answered: bool,
-    /// What the records say about the session.
+    /// The description of the session in the records.
     pub about: About,
 }
 

@@ -107,7 +107,7 @@ impl About {
     }
 }
 
-/// The longest text that a transcript says about its session, in bytes.
+/// The longest text in the description of a session, in bytes.
 const MAX_ABOUT: usize = 4096;
 
 /// Reads one transcript.

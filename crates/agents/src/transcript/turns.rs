@@ -57,7 +57,7 @@ impl Turn {
 }
 
 impl Turns {
-    /// Creates a replay of a transcript with this policy. `measure` also measures what the turns need of the limits.
+    /// Creates a replay of a transcript with this policy. `measure` also measures how much of each limit the turns use.
     pub fn new(format: Format, policy: WatchPolicy, measure: bool) -> Turns {
         Turns {
             format,

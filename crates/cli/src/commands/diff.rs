@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 /// Show what a run or its iterations changed
 ///
 /// Prints the output of `git diff` between two snapshots of the work tree, including untracked files: from the start of
-/// the run to its end, or from before iteration N (of N..M) to after iteration N (or M).
+/// the run to its end, or from before iteration N to after it; with N..M, from before iteration N to after iteration M.
 /// In a file or pipe it is a patch for `git apply`. On a terminal it uses git's colors and removes control
 /// characters. It does not start a pager or an external diff tool.
 #[derive(clap::Args)]
@@ -102,7 +102,7 @@ struct Changed {
     files: Vec<FileChange>,
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn cannot(error: &std::io::Error) -> CliError {
     match error.kind() {
         ErrorKind::NotFound => CliError::with_help("cannot find git", "install git, or add it to PATH"),
@@ -197,7 +197,7 @@ mod tests {
 
     // promise: 8
     #[test]
-    fn of_a_files_content_only_colours_reach_the_terminal() {
+    fn only_colors_in_a_files_content_reach_the_terminal() {
         for (line, shown) in [
             (&b"plain\t\xc3\xa9"[..], "plain\té"),
             (b"\x1b[32m+green\x1b[m", "\x1b[32m+green\x1b[m"),

@@ -23,7 +23,7 @@ use std::time::{Duration, Instant};
 
 /// The longest time between two messages.
 const HEARTBEAT: Duration = Duration::from_secs(5);
-/// How long the first message of the other side may take.
+/// How long the first message of the client may take.
 const FIRST_MESSAGE: Duration = Duration::from_secs(30);
 /// The most ended runs that are sent, newest first.
 const MAX_ENDED: usize = 30;
@@ -43,7 +43,7 @@ pub fn run(_: &Args) -> Result<u8, CliError> {
     let cannot = |e: io::Error| CliError::internal(format!("cannot send runs: {e}"));
     let mut feed = Feed::new().map_err(cannot)?;
     match feed.run() {
-        // The other side is gone.
+        // The client is gone.
         Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(0),
         Err(error) => Err(cannot(error)),
         Ok(()) => Ok(0),
@@ -52,7 +52,7 @@ pub fn run(_: &Args) -> Result<u8, CliError> {
 
 struct Feed {
     input: Lines,
-    /// The last sequence number that the other side has of each run; unknown until its first message.
+    /// The last sequence number of each run that the client has; unknown until its first message.
     have: Option<BTreeMap<RunId, u64>>,
     watch: Watch,
     pointers: BTreeMap<RunId, Pointer>,
@@ -136,7 +136,7 @@ impl Feed {
                 say(&FromFeed::Answer(answer))?;
             }
         }
-        // Nothing is sent before the other side has said what it has.
+        // Nothing is sent before the first message of the client, which lists what it has.
         if self.have.is_none() {
             return Ok(true);
         }
@@ -218,7 +218,7 @@ impl Feed {
         out.flush()
     }
 
-    /// Reads what the other side sent. Returns false at the end.
+    /// Reads the requests of the client. Returns false at the end.
     fn read_requests(&mut self) -> io::Result<bool> {
         let mut bytes = [0; PIECE];
         let count = match rustix::io::read(io::stdin(), &mut bytes) {
@@ -237,7 +237,7 @@ impl Feed {
         Ok(true)
     }
 
-    /// Passes a request on to a run, on a thread of its own: a run may be slow to answer.
+    /// Passes a request on to a run, on a separate thread: a run may be slow to answer.
     fn ask(&mut self, id: u64, run: &RunId, what: String, body: Value) -> io::Result<()> {
         let refuse = |status: u16, why: &str| {
             say(&FromFeed::Answer(Answer { id, status, body: json!({"error": {"message": why}}) }))

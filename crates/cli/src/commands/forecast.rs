@@ -19,8 +19,8 @@ use std::path::{Path, PathBuf};
 /// Show when work is expected and when a loop will look for it
 ///
 /// Reads the earlier runs of the loop and shows when its work usually arrives, the next looks under
-/// `idle.strategy: learned`, and what learning saved against plain waits. With --trace it replays recorded arrivals
-/// instead: the first half of the days is learned from, the second half is judged. See docs/guide/idling.md.
+/// `idle.strategy: learned`, and what learning saved compared with plain waits. With --trace it replays recorded arrivals
+/// instead: it learns from the first half of the days and judges the second half. See docs/guide/idling.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dogwatch forecast my-loop               show the pattern and the next looks of a loop

@@ -102,7 +102,7 @@ fn serve_http(
     let url = format!("http://{at}{}", dogwatch_mcp::http::PATH);
     if let Some((program, arguments)) = command.split_first() {
         start_beside(file, listener)?;
-        // `exec` gives the agent this process, so that it gets its own signals, stdin and exit code.
+        // `exec` replaces this process with the agent, so signals, stdin and the exit code are the agent's.
         let error = Command::new(program).args(arguments).env(URL_VAR, url).exec();
         return Err(CliError::usage(format!("cannot start `{}`: {error}", program.display())));
     }

@@ -15,10 +15,10 @@ use std::path::{Path, PathBuf};
 
 /// Merge the work of finished nodes into a branch
 ///
-/// Merges the branches of all nodes that are done and have a worktree of their own, each after its dependencies. After
-/// every merge, the setup and the checks of the node run on the result. All of this happens in a temporary worktree. Only
-/// if every merge is clean and every check passes does the branch move, and with it the work tree that has it checked
-/// out; otherwise nothing changes.
+/// Merges the branches of all nodes that are done and have a worktree, each after its dependencies. After
+/// every merge, the setup and the checks of the node run on the result. All of this happens in a temporary worktree. If
+/// every merge is clean and every check passes, the branch moves, and with it the work tree that has it checked out;
+/// otherwise nothing changes.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -206,7 +206,7 @@ struct Merge<'a> {
     runner: Option<ProgramRunner>,
     /// Print each step as text.
     prints: bool,
-    /// The nodes so far.
+    /// The nodes merged so far.
     nodes: Vec<MergedNode>,
 }
 

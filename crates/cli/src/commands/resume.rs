@@ -24,10 +24,12 @@ use std::path::{Path, PathBuf};
 
 /// Unpause a run, or continue one whose supervisor died
 ///
-/// A paused live run starts its next iteration; a pending request to stop is withdrawn. A run whose supervisor was killed continues in this terminal with the same
-/// run id, settings and budgets. The interrupted iteration is not counted, a wait continues where it was, and a
-/// paused run stays paused. With --at, a run whose directory was moved continues at its new place. Without RUN, the newest paused run is resumed, or else the newest run whose supervisor died.
+/// A paused live run starts its next iteration; a pending request to stop is withdrawn. A run whose supervisor was killed
+/// continues in this terminal with the same run id, settings and budgets. The interrupted iteration is not counted, a
+/// wait continues where it was, and a paused run stays paused. With --at, a run whose directory was moved continues at
+/// its new place.
 #[derive(clap::Args)]
+#[command(mut_arg("run", |arg| arg.help(RUN_HELP).long_help(RUN_HELP)))]
 pub struct Args {
     #[command(flatten)]
     which: Which,
@@ -45,6 +47,9 @@ pub struct Args {
     #[arg(long)]
     adopt: bool,
 }
+
+const RUN_HELP: &str =
+    "Run id, or the end of one [default: the newest paused run, or else the newest whose supervisor died]";
 
 /// How to continue a run.
 #[derive(Default)]

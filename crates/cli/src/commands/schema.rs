@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 /// Print the JSON schema of a file, for editors
 ///
 /// An editor with a language server for YAML or TOML completes and checks files with it. --write puts all schemas into
-/// .dogwatch/schema of this directory, where the first comment of a file that `dogwatch init` wrote looks for them.
+/// .dogwatch/schema of this directory. The first comment of a file written by `dogwatch init` refers to them.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dogwatch schema loop       print the schema of a RALPH.md's frontmatter

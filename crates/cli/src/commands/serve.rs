@@ -115,7 +115,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     Ok(code)
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn bind(at: SocketAddr) -> Result<(TcpListener, Token), CliError> {
     let token = Token::renew_of_user().map_err(|e| CliError::usage(e.to_string()))?;
     let listener = TcpListener::bind(at).map_err(|e| match e.kind() {

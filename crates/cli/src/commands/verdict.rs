@@ -11,11 +11,11 @@ use std::path::PathBuf;
 
 /// Label a stop of the watchdog as right or wrong
 ///
-/// A stop was wrong if the agent was at work. `dogwatch tune` and `profile: learned` take a wrong stop as a session
+/// A stop was wrong if the agent was working. `dogwatch tune` and `profile: learned` take a wrong stop as a session
 /// that needed more than its limit. The label is an event of the run, live or ended; the newest label of a stop counts.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  dogwatch verdict k3f9 7 --wrong  iteration 7 was stopped although the agent was at work
+  dogwatch verdict k3f9 7 --wrong  iteration 7 was stopped although the agent was working
   dogwatch verdict k3f9 7 --right  the agent was stuck")]
 #[command(group(clap::ArgGroup::new("label").required(true).args(["wrong", "right"])))]
 pub struct Args {
@@ -25,7 +25,7 @@ pub struct Args {
     /// Number of the iteration that was stopped
     #[arg(value_name = "N")]
     iteration: u64,
-    /// The agent was at work
+    /// The agent was working
     #[arg(long)]
     wrong: bool,
     /// The agent was stuck

@@ -16,7 +16,7 @@ pub struct Args {
     /// If the run continues in this terminal, print its events as JSON lines
     #[arg(long, conflicts_with = "detach")]
     json: bool,
-    /// If the run continues: do so in the background, in a session of its own
+    /// Continue an ended run in the background, in a new session
     #[arg(long)]
     detach: bool,
     /// Continue here, away from the terminal and session of the caller

@@ -1,7 +1,7 @@
 //! The tools of `dogwatch mcp --project`: runs of this project, for the interactive session of an operator.
 //!
 //! Reading is always allowed. Starting, waking and messaging a run need `--allow-steering`. A session that dogwatch
-//! supervises gets no tools, and the socket of every run refuses requests of its own session.
+//! supervises gets no tools, and the socket of a run refuses requests of its sessions.
 
 mod start;
 
@@ -154,7 +154,7 @@ fn object(value: Value) -> Map<String, Value> {
     }
 }
 
-/// Returns a run of this project. Runs of other projects are none of this session's business.
+/// Returns a run of this project. The session must not see runs of other projects.
 fn find(run: Option<String>) -> Result<FoundRun, CliError> {
     let found = Which::new(run, None).find()?;
     let here = runs_in(&state_dir(None).runs());

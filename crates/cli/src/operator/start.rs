@@ -1,4 +1,4 @@
-//! Starts a run in the background, in a session of its own: it outlives the server that started it.
+//! Starts a run in the background, in a new session, so that it outlives the server that started it.
 
 use crate::detached;
 use crate::error::CliError;

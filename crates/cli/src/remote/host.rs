@@ -114,7 +114,7 @@ impl Host {
     pub fn follow(&self, mirror: &Mirror, stop: &OwnedFd) {
         let mut retry = RETRY_FIRST;
         loop {
-            let (heard, why) = self.connect(mirror, stop);
+            let (connected, why) = self.connect(mirror, stop);
             *lock(&self.link) = Link::default();
             let Some(why) = why else { return };
             self.change(|entry| {
@@ -124,7 +124,7 @@ impl Host {
                 entry.state = MachineState::Down;
                 entry.why = Some(one_line(&why, MAX_REASON));
             });
-            retry = if heard { RETRY_FIRST } else { (retry * 2).min(RETRY_LAST) };
+            retry = if connected { RETRY_FIRST } else { (retry * 2).min(RETRY_LAST) };
             if is_readable_within(stop, retry) {
                 return;
             }
@@ -141,7 +141,7 @@ impl Host {
             Err(error) => return (false, Some(format!("cannot start ssh: {error}"))),
         };
         let mut session =
-            Session { host: self, mirror, skew: Skew::default(), heard: false, errors: Vec::new() };
+            Session { host: self, mirror, skew: Skew::default(), connected: false, errors: Vec::new() };
         let ended = session.run(&mut ssh, stop);
         // The feed ends when its input does; a hanging ssh is killed.
         lock(&self.link).stdin = None;
@@ -158,7 +158,7 @@ impl Host {
             Ended::Failed(why) => Some(why),
             Ended::Exited => Some(reason(&String::from_utf8_lossy(&session.errors), status)),
         };
-        (session.heard, why)
+        (session.connected, why)
     }
 
     fn change(&self, change: impl FnOnce(&mut MachineEntry)) {
@@ -214,7 +214,7 @@ struct Session<'a> {
     host: &'a Host,
     mirror: &'a Mirror,
     skew: Skew,
-    heard: bool,
+    connected: bool,
     errors: Vec<u8>,
 }
 
@@ -236,7 +236,7 @@ impl Session<'_> {
         let (mut last, mut buffer) = (Instant::now(), vec![0; PIECE]);
         let mut has_errors = true;
         loop {
-            let limit = if self.heard { SILENCE } else { FIRST_MESSAGE };
+            let limit = if self.connected { SILENCE } else { FIRST_MESSAGE };
             let Some(left) = limit.checked_sub(last.elapsed()) else {
                 return Ended::Failed(format!("no message for {} s", limit.as_secs()));
             };
@@ -305,7 +305,7 @@ impl Session<'_> {
             match FromFeed::parse(&line) {
                 Ok(message) => self.hear(message)?,
                 // A login script may print something before the feed starts.
-                Err(_) if !self.heard => {}
+                Err(_) if !self.connected => {}
                 Err(why) => return Err(why),
             }
         }
@@ -316,7 +316,7 @@ impl Session<'_> {
         let name = &self.host.name;
         let copied = match message {
             FromFeed::Here { version, now: there } => {
-                self.heard = true;
+                self.connected = true;
                 self.skew = Skew::between(there, clock::now());
                 self.host.change(|entry| {
                     if entry.state != MachineState::Up {

@@ -1,7 +1,7 @@
 //! The runs of other machines, read over SSH without a server: `dogwatch top --host` and `dogwatch serve --host`.
 //!
 //! For each host one `ssh HOST dogwatch feed` runs. It sends the list of runs and the lines of their journals, which are
-//! copied to a [`Mirror`], and passes requests on to the runs. Each host has a thread of its own: a host that is down
+//! copied to a [`Mirror`], and passes requests on to the runs. Each host has its own thread: a host that is down
 //! does not delay the others.
 
 mod host;

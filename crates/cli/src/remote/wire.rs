@@ -20,7 +20,7 @@ pub const MAX_TO_FEED: usize = 256 * 1024;
 /// A message of a feed.
 #[derive(Clone, Debug, PartialEq)]
 pub enum FromFeed {
-    /// The machine is there. Sent first, and then at least every few seconds.
+    /// The machine is alive. Sent first, and then at least every few seconds.
     Here {
         /// The version of dogwatch on that machine.
         version: String,

@@ -104,7 +104,7 @@ impl Formatter {
     }
 }
 
-/// Returns the command that merges the work of nodes on branches of their own, if any of them is done.
+/// Returns the command that merges the branches of nodes with worktrees, if any of these nodes is done.
 fn merge_command(view: &View) -> Option<String> {
     let run = &view.started.as_ref()?.run;
     let on_branch = |node: &NodeView| node.state == NodeState::Done && node.work.worktree.is_some();

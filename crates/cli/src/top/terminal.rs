@@ -147,7 +147,7 @@ impl Backend for Tty {
 }
 
 /// Returns the escape sequence for a style. It supports only the styles that `draw` uses.
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn sgr(color: Color, modifier: Modifier) -> String {
     let mut codes = vec!["0"];
     if modifier.contains(Modifier::BOLD) {

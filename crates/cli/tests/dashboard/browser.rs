@@ -8,7 +8,7 @@ use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::time::Instant;
 
-/// Starts Chromium headless, for any user, without network requests of its own. The pipe uses descriptors 3 and 4.
+/// Starts Chromium headless, for any user, without network requests by the browser itself. The pipe uses descriptors 3 and 4.
 const CHROMIUM: &str = "exec chromium --headless --no-sandbox --disable-gpu --disable-dev-shm-usage --no-first-run \
     --disable-background-networking --disable-component-update --disable-sync --hide-scrollbars --no-zygote \
     --host-resolver-rules=\"$RULES\" --user-data-dir=\"$PROFILE\" --remote-debugging-pipe 3<&0 4>&1 </dev/null >/dev/null 2>&1";

@@ -30,7 +30,7 @@ fn a_run_is_woken_messaged_and_stopped_from_its_page() {
     run.wait_for("paused");
     page.wait("document.querySelector('.run-state .state').textContent === 'paused'", "the pause");
     page.key("s");
-    page.wait("document.querySelector('dialog[open]')", "the question");
+    page.wait("document.querySelector('dialog[open]')", "the confirmation dialog");
     page.screenshot("stop");
     page.click("dialog .danger");
     run.wait_for("run_ended");
@@ -52,7 +52,7 @@ fn everything_works_with_the_keyboard_alone() {
     page.wait("document.querySelector('dialog.help[open]')", "the keys");
     page.screenshot("help");
     page.key("Escape");
-    page.wait("!document.querySelector('dialog')", "the end of it");
+    page.wait("!document.querySelector('dialog')", "the dialog is closed");
     page.key("ArrowDown");
     assert_eq!(page.text("document.activeElement.className"), "run-link");
     page.key("w");
@@ -65,7 +65,7 @@ fn everything_works_with_the_keyboard_alone() {
     page.eval("document.querySelector('canvas.lanes').focus(); true");
     let before = page.text("document.querySelector('.range').textContent");
     page.key("+");
-    page.wait(&format!("document.querySelector('.range').textContent !== '{before}'"), "a closer look");
+    page.wait(&format!("document.querySelector('.range').textContent !== '{before}'"), "the range changed");
     page.key("ArrowDown");
     page.wait("!document.querySelector('.tip').hidden", "a verdict or mark is announced");
     page.eval("document.activeElement.blur()");

@@ -244,7 +244,7 @@ fn a_rename_that_fails_leads_to_no_wrong_end() {
 fn a_fork_that_fails_leads_to_no_wrong_end() {
     failing_at_every(Fault::of_driver(FORK, ""), &START_ERRORS, &[4]);
     let checked = Fault { checked: true, ..Fault::of_driver(FORK, "") };
-    // The pins of the checks are hashed by a thread of their own.
+    // A separate thread hashes the pins of the checks.
     failing_at_every(checked, &START_ERRORS[..1], &[3, 4, 5, 6]);
 }
 

@@ -4,7 +4,7 @@ use crate::kit::Project;
 use crate::kit::skip::skip;
 use std::process::Command;
 
-/// Runs in a process namespace of its own, where the next number can be chosen.
+/// Runs in a new process namespace, where the next pid can be chosen.
 const SCRIPT: &str = r#"
 set -eu
 $DOGWATCH run loop -n 2 --json > out1 & run=$!

@@ -17,7 +17,7 @@ fn stop(pid: i32) {
     }
 }
 
-fn go_on(pid: i32) {
+fn continue_process(pid: i32) {
     let _ = kill_process(Pid::from_raw(pid).expect("a pid"), Signal::CONT);
 }
 
@@ -54,12 +54,12 @@ fn in_every_phase(who: &str, pid_of: impl Fn(&Project, &Running, i32) -> i32) {
         let pid = pid_of(&project, &run, job);
         stop(pid);
         if pid == job {
-            go_on(pid);
+            continue_process(pid);
             gate.open();
         } else {
             // The job ends while the other process is stopped.
             gate.open();
-            go_on(pid);
+            continue_process(pid);
         }
         finishes(run, &project, &format!("{who} stopped in the {phase}"));
     }

@@ -97,7 +97,7 @@ impl Gate {
     pub fn open(&self) {
         let until = Instant::now() + TIMEOUT;
         let flags = OFlags::WRONLY | OFlags::NONBLOCK | OFlags::CLOEXEC;
-        // Opening fails while there is no reader. Closing our end lets the reader pass.
+        // Opening fails without a reader. Closing this end lets the reader continue.
         while rustix::fs::open(&self.path, flags, Mode::empty()).is_err() {
             assert!(Instant::now() < until, "no process opened {}", self.path.display());
             std::thread::yield_now();

@@ -340,7 +340,7 @@ fn gemini_gets_another_home_where_it_would_ignore_our_settings() {
     let settings = r#"{"mcpServers":{"mine":{"command":"true"}}}"#;
     std::fs::write(home.join(".gemini/settings.json"), settings).expect("written");
     std::fs::write(home.join(".gemini/oauth_creds.json"), "who\n").expect("written");
-    // Other users may write to a parent directory. Gemini CLI refuses settings there, whoever runs it.
+    // Other users may write to a parent directory. Gemini CLI refuses settings there for every user.
     let open = project.outside("open");
     std::fs::create_dir(&open).expect("made");
     std::fs::set_permissions(&open, PermissionsExt::from_mode(0o777)).expect("set");

@@ -16,7 +16,7 @@ fn is_control(c: char) -> bool {
 
 // promise: 8, 9
 #[test]
-fn hostile_text_is_sanitised_on_the_screen_and_in_the_journal_and_kept_in_the_raw_files() {
+fn hostile_text_is_sanitized_on_the_screen_and_in_the_journal_and_kept_in_the_raw_files() {
     let project = Project::acting(HOSTILE);
     let done = project.call(&["run", "loop", "--stop-on-error"]);
     done.assert_code(1);
@@ -35,7 +35,7 @@ fn hostile_text_is_sanitised_on_the_screen_and_in_the_journal_and_kept_in_the_ra
 
 // promise: 8
 #[test]
-fn hostile_text_as_a_claude_result_and_as_marker_attributes_is_sanitised_too() {
+fn hostile_text_as_a_claude_result_and_as_marker_attributes_is_sanitized_too() {
     let script = r#"claude init
         claude result "\e[31mred\e[0m\u{202e}x\n<!-- ralph:state idle reason=\e[2Jgone -->""#;
     let project = Project::acting_with(&format!("reader: claude\n{GRACES}"), script);
@@ -252,7 +252,7 @@ fn a_flood_on_both_streams_is_drained_and_the_loop_continues() {
 }
 
 #[test]
-fn an_echoed_prompt_is_no_marker() {
+fn an_echoed_prompt_is_not_a_marker() {
     let project = Project::new();
     let body = "If nothing is to do print:\n<!-- ralph:state idle reason=none -->\n";
     project.act_on(GRACES, "say-prompt", body);
@@ -263,7 +263,7 @@ fn an_echoed_prompt_is_no_marker() {
 }
 
 #[test]
-fn an_agent_gets_ordinary_signals_and_a_session_of_its_own() {
+fn an_agent_gets_default_signals_and_a_new_session() {
     let project = Project::shell("grep -E \"^Sig(Blk|Ign)\" /proc/self/status; ps -o sid= -p $$; echo $$");
     project.run(&["-n", "1"]).assert_code(0);
     let stdout = String::from_utf8(project.raw(1, "stdout")).expect("text");

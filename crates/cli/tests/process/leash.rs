@@ -55,7 +55,7 @@ fn the_agent_ends_with_the_pipe_while_dogwatch_is_stopped() {
     let (run, mut leash) = leashed(&project, &["run", "loop", "--json"], "+600000");
     there.pid();
     run.signal(Signal::STOP);
-    // dogwatch cannot read this any more; what its keeper knows is ten minutes. Only the end of the pipe reaches it.
+    // dogwatch cannot read this line, and its keeper has a limit of ten minutes. Only the end of the pipe reaches it.
     writeln!(leash, "+600000").expect("writes");
     drop(leash);
     there.wait_until_released();

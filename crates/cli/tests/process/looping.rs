@@ -17,7 +17,7 @@ fn loop_40_n_3_starts_the_agent_three_times() {
 }
 
 #[test]
-fn loop_41_failures_are_counted_and_the_loop_goes_on() {
+fn loop_41_failures_are_counted_and_the_next_iteration_starts() {
     let project = Project::acting("counter count; on 1 { err it broke; exit 3 }");
     let done = project.run(&["-n", "2"]);
     let end = done.assert_code(0).end();

@@ -36,7 +36,7 @@ fn a_hanging_agent_is_ended_for_silence_whatever_dogwatch_prints_there() {
 
 // promise: 12
 #[test]
-fn a_change_in_the_state_directory_of_the_user_is_no_progress() {
+fn a_change_in_the_state_directory_of_the_user_is_not_progress() {
     let front = "watchdog: {idle: 1s, tool: 1ms, grace: 200ms, leak: 300ms}";
     let project = Project::new();
     let agent = "sh -c 'cat > /dev/null; touch state/dogwatch/locks/another; exec sleep 60'";

@@ -75,7 +75,7 @@ fn all_runs_are_served_and_steered_and_dead_ones_are_reported() {
 
 // promise: 14
 #[test]
-fn the_token_lies_in_a_file_for_its_owner_alone_and_is_new_for_each_server() {
+fn the_token_is_in_a_private_file_and_is_new_for_each_server() {
     let project = Project::new();
     let first = Server::start(&project);
     let file = project.outside("state/dogwatch/token");

@@ -41,7 +41,7 @@ fn a_silent_agent_whose_subagent_works_is_left_alone() {
 }
 
 #[test]
-fn a_subagent_that_is_alive_and_does_nothing_is_no_evidence() {
+fn a_subagent_that_is_alive_and_does_nothing_is_not_evidence() {
     let project = Project::new();
     let home = project.outside("codex");
     // The log grows only by token counts and by messages of its parent.

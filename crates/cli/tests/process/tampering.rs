@@ -107,7 +107,7 @@ fn a_run_that_the_registry_does_not_know_is_resumed_only_if_it_is_adopted() {
 }
 
 #[test]
-fn a_changed_record_is_resumed_only_if_it_is_adopted_and_then_says_so() {
+fn a_changed_record_is_resumed_only_if_it_is_adopted_and_this_is_recorded() {
     let (project, id) = lost();
     let journal = project.run_dir().join("events.jsonl");
     let text = std::fs::read_to_string(&journal).expect("a journal");

@@ -38,7 +38,7 @@ fn remember(project: &Project, sessions: usize, silence_s: u64) {
 }
 
 #[test]
-fn tune_says_how_many_sessions_are_missing() {
+fn tune_reports_how_many_sessions_are_missing() {
     let project = Project::acting("say hi");
     let done = project.call(&["tune"]);
     done.assert_code(2);
@@ -182,7 +182,7 @@ fn a_damaged_history_means_the_standard_limits_and_a_notice() {
 }
 
 #[test]
-fn an_import_reads_the_transcripts_on_the_machine_and_says_what_it_read() {
+fn an_import_reads_the_transcripts_on_the_machine_and_lists_them() {
     let project = Project::acting("say hi");
     let none = project.call(&["tune", "--import"]);
     none.assert_code(2);

@@ -7,9 +7,9 @@ use crate::replay_json;
 use dogwatch_agents::{Line, Listener};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::feed::{Heard, Stream};
+use dogwatch_core::watch::feed::{FeedItem, Stream};
 use dogwatch_core::watch::{Fact, StopReason};
-use dogwatch_sim::oracle::{Oracle, Said};
+use dogwatch_sim::oracle::{Oracle, OracleVerdict};
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
@@ -114,11 +114,11 @@ fn the_oracle_agrees_on_every_recording() {
     for row in rows() {
         let name = ReaderName::ALL.into_iter().find(|n| n.as_str() == row.agent).expect("a known agent");
         let mut listener = Listener::new(name);
-        let mut told = Vec::<(u64, Fact)>::new();
+        let mut facts = Vec::<(u64, Fact)>::new();
         let take = |listener: &mut Listener, at: u64| -> Vec<(u64, Fact)> {
-            let facts = listener.take().into_iter().filter_map(|heard| match heard {
-                Heard::Fact(fact) => Some((at, fact)),
-                Heard::Issue(_) => None,
+            let facts = listener.take().into_iter().filter_map(|item| match item {
+                FeedItem::Fact(fact) => Some((at, fact)),
+                FeedItem::Issue(_) => None,
             });
             facts.collect()
         };
@@ -127,26 +127,27 @@ fn the_oracle_agrees_on_every_recording() {
         for (t_ms, line) in lines.iter().filter(|(t_ms, _)| end.is_none_or(|end| *t_ms <= end)) {
             let line = Line { bytes: line.as_bytes(), cut: false };
             listener.line(Awake(*t_ms), Stream::Stdout, line);
-            told.extend(take(&mut listener, *t_ms));
+            facts.extend(take(&mut listener, *t_ms));
         }
         let at = end.or(row.exit.map(|(_, at)| at)).unwrap_or(0);
-        let before = told.iter().filter(|(t_ms, _)| *t_ms < at).count();
+        let before = facts.iter().filter(|(t_ms, _)| *t_ms < at).count();
         listener.feed().flush(Awake(at));
         let late = take(&mut listener, at);
         // The fact that ends the session must not be known a moment earlier.
-        let mut early = told[..before].to_vec();
-        if before == told.len() {
+        let mut early = facts[..before].to_vec();
+        if before == facts.len() {
             early.extend(late.iter().cloned());
         }
-        told.extend(late);
-        let says = |told: &[(u64, Fact)], at| Oracle { policy: &policy, structured: true, told }.says(at);
+        facts.extend(late);
+        let verdict =
+            |facts: &[(u64, Fact)], at| Oracle { policy: &policy, structured: true, facts }.verdict(at);
         let name = format!("{}/{}", row.agent, row.recording);
         match row.stop {
             Some((reason, _)) => {
-                assert!(!matches!(says(&early, at - 1), Said::Stop(_)), "{name}: early");
-                assert_eq!(says(&told, at), Said::Stop(reason), "{name}");
+                assert!(!matches!(verdict(&early, at - 1), OracleVerdict::Stop(_)), "{name}: early");
+                assert_eq!(verdict(&facts, at), OracleVerdict::Stop(reason), "{name}");
             }
-            None => assert!(!matches!(says(&told, at), Said::Stop(_)), "{name}"),
+            None => assert!(!matches!(verdict(&facts, at), OracleVerdict::Stop(_)), "{name}"),
         }
     }
 }

@@ -58,7 +58,7 @@ impl<S: Shell> Driver<S> {
                 self.shell
                     .warn(&format!("{what}; waiting up to {} s for room", LAST_ROOM.as_millis() / 1_000));
             }
-            exit_requested = self.shell.wait_for_room(LAST_ROOM_RETRY);
+            exit_requested = self.shell.wait_for_space(LAST_ROOM_RETRY);
         }
     }
 }

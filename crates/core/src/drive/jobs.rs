@@ -13,7 +13,7 @@ use crate::watch::Fact;
 /// The recorded process id of a session whose keeper was lost before it reported the id.
 const UNKNOWN_PID: u32 = 0;
 /// The pause between two attempts to kill processes that survived their keeper.
-const BURY_INTERVAL: Dur = Dur::from_secs(5);
+const KILL_INTERVAL: Dur = Dur::from_secs(5);
 
 impl<S: Shell> Driver<S> {
     pub(super) fn start(&mut self, job: Job) {
@@ -24,12 +24,12 @@ impl<S: Shell> Driver<S> {
         let number = self.jobs.next_number();
         match self.shell.start(&self.run, job, number) {
             Ok(mut sent) => {
-                self.queue.todo.extend(sent.news.drain(..));
+                self.queue.todo.extend(sent.inputs.drain(..));
                 self.jobs.add(Live::new(job, number, sent));
                 self.queue.todo.push_back(Input::JobSent { job });
             }
-            Err(Unsent { error, again, news }) => {
-                self.queue.todo.extend(news);
+            Err(Unsent { error, again, inputs }) => {
+                self.queue.todo.extend(inputs);
                 self.not_started(job, error, again);
             }
         }
@@ -152,8 +152,8 @@ impl<S: Shell> Driver<S> {
         let job = live.job;
         self.queue.todo.extend(live.take_early());
         let over = Over { job, exit: live.exit, signaled: live.signaled, leftovers };
-        let Collected { mut report, news } = self.shell.collect(&self.run, &over);
-        self.queue.todo.extend(news);
+        let Collected { mut report, inputs } = self.shell.collect(&self.run, &over);
+        self.queue.todo.extend(inputs);
         self.queue.todo.extend(live.flush(self.shell.now().awake));
         if let Some(channel) = live.channel {
             // A marker in the agent's final output is newer than one sent through the agent channel.
@@ -168,28 +168,28 @@ impl<S: Shell> Driver<S> {
         let Some(live) = self.jobs.node(node) else { return };
         live.has_keeper = false;
         let job = live.job;
-        let buried = self.shell.bury(job, live.number);
+        let buried = self.shell.kill_keeper(job, live.number);
         let killed = count(buried.killed, "process");
         let detail = format!("the keeper was lost ({detail}); killed {killed} of the session");
         self.queue.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         if buried.all {
             self.buried(node, buried.killed);
         } else {
-            live.bury_at = Some(self.shell.now().awake.plus(BURY_INTERVAL));
+            live.kill_again_at = Some(self.shell.now().awake.plus(KILL_INTERVAL));
             let detail = "some processes of the session cannot be killed".to_owned();
             self.queue.todo.push_back(Input::TreeUnkillable { job, detail });
         }
     }
 
     /// Kills the processes again that survived their keeper: nothing else ends them.
-    pub(super) fn bury_again(&mut self) {
+    pub(super) fn kill_survivors(&mut self) {
         let now = self.shell.now().awake;
         for (job, number) in self.jobs.take_unburied(now) {
-            let buried = self.shell.bury(job, number);
+            let buried = self.shell.kill_keeper(job, number);
             if buried.all {
                 self.buried(job.node, buried.killed);
             } else if let Some(live) = self.jobs.of(job) {
-                live.bury_at = Some(now.plus(BURY_INTERVAL));
+                live.kill_again_at = Some(now.plus(KILL_INTERVAL));
             }
         }
     }

@@ -189,7 +189,7 @@ impl<F: JournalFile> Journal<F> {
 
     /// Keeps writing to the open file although it was removed or replaced. Readers that have it open still see how
     /// the run ends.
-    pub fn write_on(&mut self) {
+    pub fn keep_writing(&mut self) {
         self.moved = true;
     }
 

@@ -32,7 +32,7 @@ impl<S: Shell> Driver<S> {
         }
         let continued = (woken.signals || interrupted) && self.take_signals()?;
         self.note_absence(continued);
-        for node in self.jobs.next_heard(woken.keepers) {
+        for node in self.jobs.next_keepers(woken.keepers) {
             self.take_reports(node);
         }
         for error in woken.lost_idle {
@@ -40,7 +40,7 @@ impl<S: Shell> Driver<S> {
             self.queue.todo.push_back(Input::TroubleMet { kind: "keeper_lost", detail });
         }
         if woken.due {
-            self.bury_again();
+            self.kill_survivors();
             self.take_time();
         }
         if woken.waker {
@@ -91,7 +91,7 @@ impl<S: Shell> Driver<S> {
             };
             if works_there && live.started && job.kind == JobKind::Session {
                 live.feed.take(now, Happened::Workspace { path: None, digest });
-                self.queue.todo.extend(live.take_heard());
+                self.queue.todo.extend(live.take_items());
             }
         }
     }
@@ -157,7 +157,7 @@ impl<S: Shell> Driver<S> {
         let node = self.run.view().node(live.job.node);
         let now = self.shell.now().awake;
         let Handled { mut inputs, answer } = channel.handle(now, node, &request.body, &mut live.feed);
-        inputs.extend(live.take_heard());
+        inputs.extend(live.take_items());
         // A request may arrive before the keeper reports that the agent has started.
         if live.started {
             self.queue.todo.extend(inputs);

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 /// The most inputs of one job that wait for the report of its start. The keeper owes that report within 30 s; in a
 /// flood, further observations are dropped until then.
 pub const MAX_EARLY: usize = 10_000;
-/// The most keepers whose reports are taken in one turn. The end of a session is costly, so if hundreds end together,
-/// deadlines are looked at in between. The others are heard in the next turns.
-pub const MAX_HEARD: usize = 2;
+/// The most keepers whose reports are handled in one turn. The end of a session is costly, so if hundreds end together,
+/// the driver checks deadlines in between and handles the other keepers in the next turns.
+pub const MAX_KEEPERS_PER_TURN: usize = 2;
 
 /// A running job.
 #[derive(Debug)]
@@ -25,14 +25,14 @@ pub(super) struct Live {
     /// Whether a keeper still has the job. It has none once the keeper is lost and some process cannot be killed.
     pub has_keeper: bool,
     /// When to kill the processes again that survived their keeper.
-    pub bury_at: Option<Awake>,
+    pub kill_again_at: Option<Awake>,
     /// Inputs that arrived before the keeper reported the start, such as output and wake requests. They are
     /// processed after it.
     early: Vec<Input>,
     pub started: bool,
     /// The pid of the main process, once it runs.
     pub main: Option<u32>,
-    /// Evidence besides the output: changes in the work tree and requests of the agent.
+    /// Evidence other than output: changes in the work tree and requests of the agent.
     pub feed: Feed,
     /// The agent channel of a session.
     pub channel: Option<AgentChannel>,
@@ -54,7 +54,7 @@ impl Live {
             job,
             number,
             has_keeper: true,
-            bury_at: None,
+            kill_again_at: None,
             early: Vec::new(),
             started: false,
             main: None,
@@ -89,14 +89,14 @@ impl Live {
     /// Hands over what the coalescers of the job hold back, so that it is judged with all evidence.
     pub fn flush(&mut self, now: Awake) -> impl Iterator<Item = Input> + use<> {
         self.feed.flush(now);
-        self.take_heard()
+        self.take_items()
     }
 
     /// Takes what the feed has found.
-    pub fn take_heard(&mut self) -> impl Iterator<Item = Input> + use<> {
-        let (job, mut heard) = (self.job, Vec::new());
-        self.feed.take_heard(&mut heard);
-        heard.into_iter().map(move |heard| Input::heard(job, heard))
+    pub fn take_items(&mut self) -> impl Iterator<Item = Input> + use<> {
+        let (job, mut items) = (self.job, Vec::new());
+        self.feed.take_items(&mut items);
+        items.into_iter().map(move |item| Input::from_feed(job, item))
     }
 }
 
@@ -105,8 +105,8 @@ impl Live {
 pub(super) struct Jobs {
     live: BTreeMap<NodeIx, Live>,
     started: u64,
-    /// The node whose keeper was heard last.
-    heard: Option<NodeIx>,
+    /// The node whose keeper was served last.
+    last_served: Option<NodeIx>,
 }
 
 impl Jobs {
@@ -141,27 +141,27 @@ impl Jobs {
         self.live.values_mut()
     }
 
-    /// Returns which of the nodes whose keepers have reports are heard now: at most [`MAX_HEARD`], each in its turn.
-    pub fn next_heard(&mut self, mut reporting: Vec<NodeIx>) -> Vec<NodeIx> {
+    /// Selects the keepers to serve now from those that have reports: at most [`MAX_KEEPERS_PER_TURN`], in rotation.
+    pub fn next_keepers(&mut self, mut reporting: Vec<NodeIx>) -> Vec<NodeIx> {
         reporting.sort_unstable();
-        let heard = self.heard;
-        let after = reporting.partition_point(|node| heard.is_some_and(|heard| *node <= heard));
+        let last_served = self.last_served;
+        let after = reporting.partition_point(|node| last_served.is_some_and(|last| *node <= last));
         reporting.rotate_left(after);
-        reporting.truncate(MAX_HEARD);
-        self.heard = reporting.last().copied().or(heard);
+        reporting.truncate(MAX_KEEPERS_PER_TURN);
+        self.last_served = reporting.last().copied().or(last_served);
         reporting
     }
 
     /// Returns when processes that survived their keeper are killed again.
     pub fn next_burial(&self) -> Option<Awake> {
-        self.live.values().filter_map(|live| live.bury_at).min()
+        self.live.values().filter_map(|live| live.kill_again_at).min()
     }
 
     /// Takes the jobs, with their numbers, whose surviving processes are due to be killed again.
     pub fn take_unburied(&mut self, now: Awake) -> Vec<(Job, u64)> {
-        let due = self.live.values_mut().filter(|live| live.bury_at.is_some_and(|at| at <= now));
+        let due = self.live.values_mut().filter(|live| live.kill_again_at.is_some_and(|at| at <= now));
         let taken = due.map(|live| {
-            live.bury_at = None;
+            live.kill_again_at = None;
             (live.job, live.number)
         });
         taken.collect()
@@ -183,17 +183,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_keeper_with_reports_is_heard_in_its_turn() {
+    fn every_keeper_with_reports_is_served_in_rotation() {
         let mut jobs = Jobs::default();
         let nodes = |from: usize, to: usize| (from..to).map(NodeIx).collect::<Vec<_>>();
-        assert_eq!(jobs.next_heard(nodes(0, MAX_HEARD)), nodes(0, MAX_HEARD), "a few are heard at once");
-        // Although the first ones always have reports, those behind them are heard.
-        let all = || nodes(0, 2 * MAX_HEARD + 1);
-        assert_eq!(jobs.next_heard(all()), nodes(MAX_HEARD, 2 * MAX_HEARD));
-        let mut last = nodes(2 * MAX_HEARD, 2 * MAX_HEARD + 1);
-        last.extend(nodes(0, MAX_HEARD - 1));
-        assert_eq!(jobs.next_heard(all()), last);
-        assert!(jobs.next_heard(Vec::new()).is_empty());
-        assert_eq!(jobs.next_heard(nodes(0, 1)), nodes(0, 1));
+        assert_eq!(
+            jobs.next_keepers(nodes(0, MAX_KEEPERS_PER_TURN)),
+            nodes(0, MAX_KEEPERS_PER_TURN),
+            "a few are served at once"
+        );
+        // The later keepers are served even if the first ones always have reports.
+        let all = || nodes(0, 2 * MAX_KEEPERS_PER_TURN + 1);
+        assert_eq!(jobs.next_keepers(all()), nodes(MAX_KEEPERS_PER_TURN, 2 * MAX_KEEPERS_PER_TURN));
+        let mut last = nodes(2 * MAX_KEEPERS_PER_TURN, 2 * MAX_KEEPERS_PER_TURN + 1);
+        last.extend(nodes(0, MAX_KEEPERS_PER_TURN - 1));
+        assert_eq!(jobs.next_keepers(all()), last);
+        assert!(jobs.next_keepers(Vec::new()).is_empty());
+        assert_eq!(jobs.next_keepers(nodes(0, 1)), nodes(0, 1));
     }
 }

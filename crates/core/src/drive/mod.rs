@@ -18,7 +18,7 @@ pub mod shell;
 #[cfg(test)]
 mod tests;
 
-pub use live::{MAX_EARLY, MAX_HEARD};
+pub use live::{MAX_EARLY, MAX_KEEPERS_PER_TURN};
 pub use record::MAX_BLIND;
 
 use crate::record::event::Event;
@@ -61,12 +61,12 @@ pub enum Turn {
 }
 
 impl<S: Shell> Driver<S> {
-    /// Creates the driver of a run that has not begun. `news` is handled right after the beginning.
-    pub fn new(run: Run, journal: Journal<S::File>, shell: S, news: Vec<Input>) -> Driver<S> {
+    /// Creates the driver of a run that has not begun. `inputs` is handled right after the beginning.
+    pub fn new(run: Run, journal: Journal<S::File>, shell: S, inputs: Vec<Input>) -> Driver<S> {
         let absence = Spans::new(shell.now());
         let mut queue = Queue::default();
         queue.todo.push_back(Input::Began);
-        queue.todo.extend(news);
+        queue.todo.extend(inputs);
         Driver {
             run,
             shell,
@@ -249,7 +249,7 @@ impl<S: Shell> Driver<S> {
         if self.queue.cancel_start(job) {
             let error = "not started: stopped while waiting to start".to_owned();
             self.queue.todo.push_back(Input::JobRefused { job, error });
-        } else if self.record.unwithhold(job) {
+        } else if self.record.cancel_withheld(job) {
             let error = "not started: the record cannot be written".to_owned();
             self.queue.todo.push_back(Input::JobRefused { job, error });
         } else {

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// How many times in a row, 5 s apart, the state of the journal may be unknown before it counts as lost.
 pub const MAX_BLIND: u32 = 12;
 
-/// The journal with what waits for it.
+/// The journal, and the events and starts that wait for it.
 #[derive(Debug)]
 pub(super) struct Record<F> {
     journal: Journal<F>,
@@ -124,7 +124,7 @@ impl<F: JournalFile> Record<F> {
         match fault {
             JournalError::Moved(detail) => {
                 self.lose(detail, todo);
-                self.journal.write_on();
+                self.journal.keep_writing();
                 self.journal.sync().is_ok()
             }
             JournalError::Changed(detail) => {
@@ -209,7 +209,7 @@ impl<F: JournalFile> Record<F> {
     }
 
     /// Cancels a withheld start. Returns whether there was one.
-    pub fn unwithhold(&mut self, job: Job) -> bool {
+    pub fn cancel_withheld(&mut self, job: Job) -> bool {
         let before = self.withheld.len();
         self.withheld.retain(|j| *j != job);
         self.withheld.len() < before

@@ -99,7 +99,7 @@ pub trait Shell {
     fn flush(&mut self, nodes: &BTreeSet<NodeIx>);
 
     /// Kills the job's keeper and every process of the job.
-    fn bury(&mut self, job: Job, number: u64) -> Buried;
+    fn kill_keeper(&mut self, job: Job, number: u64) -> KeeperKilled;
 
     /// Frees what a job used that never ran. Its keeper, if it still has one, becomes idle.
     fn abandon(&mut self, job: Job);
@@ -146,7 +146,7 @@ pub trait Shell {
     fn notify(&mut self, run: &Run, delivery: Delivery) -> Result<(), String>;
 
     /// Waits this long before the end of the run is written again. Returns whether a signal asked to exit.
-    fn wait_for_room(&mut self, pause: Dur) -> bool;
+    fn wait_for_space(&mut self, pause: Dur) -> bool;
 
     /// Stops all keepers. With `clean`, no process of the run is left and its lock is cleared.
     fn shut_down(&mut self, clean: bool);
@@ -299,8 +299,8 @@ pub struct Sent {
     pub has_channel: bool,
     /// Whether the job's own work tree is watched instead of the shared one.
     pub watches_own_tree: bool,
-    /// What else happened.
-    pub news: Vec<Input>,
+    /// Other inputs for the core.
+    pub inputs: Vec<Input>,
 }
 
 /// A job whose start could not be ordered.
@@ -310,8 +310,8 @@ pub struct Unsent {
     pub error: String,
     /// The same start may work later.
     pub again: bool,
-    /// What else happened.
-    pub news: Vec<Input>,
+    /// Other inputs for the core.
+    pub inputs: Vec<Input>,
 }
 
 /// A sample of a process tree.
@@ -325,7 +325,7 @@ pub struct Sample {
 
 /// The result of killing a keeper and its processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Buried {
+pub struct KeeperKilled {
     /// How many processes of the job were killed.
     pub killed: u64,
     /// Whether none is left.
@@ -350,8 +350,8 @@ pub struct Over {
 pub struct Collected {
     /// The report for the core.
     pub report: JobReport,
-    /// What else happened.
-    pub news: Vec<Input>,
+    /// Other inputs for the core.
+    pub inputs: Vec<Input>,
 }
 
 /// The prompt that the core wants.

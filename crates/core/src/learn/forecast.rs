@@ -1,4 +1,4 @@
-//! What a loop's history says about the coming hours.
+//! The forecast for the coming hours, from a loop's history.
 
 use super::arrivals::Arrivals;
 use super::decide::Basis;

@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 
 /// How long before a wake the work is taken to have arrived.
 const BEFORE_WAKE: u64 = 1_000;
-/// How much longer than planned a wait may last, besides a tenth of it, before the gap is ignored: the machine was
-/// suspended.
+/// A gap is ignored if the wait lasted longer than planned by more than this plus a tenth of the plan, because the
+/// machine was suspended.
 const LATE: Dur = Dur::from_secs(60);
 
 /// The learned pattern of a loop, with the idle streak that is in progress.
@@ -31,9 +31,9 @@ pub struct History {
 pub struct Savings {
     /// The number of idle streaks that ended because there was work.
     pub streaks: u64,
-    /// The looks in vain of these streaks.
+    /// The empty looks of these streaks.
     pub looks: u64,
-    /// The looks in vain that plain waits would have made.
+    /// The empty looks that plain waits would have made.
     pub plain_looks: u64,
     /// How long work waited in all, in seconds. Work is taken to arrive in the middle of a gap.
     pub waited_s: Dur,

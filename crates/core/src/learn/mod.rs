@@ -7,7 +7,7 @@
 //! - `decide`: the wait after an idle look;
 //! - `looks`: the fold of a journal's events into the state;
 //! - `explain`: the pattern, the chart and the expected time in words;
-//! - `forecast`: what a loop's history says about the coming hours;
+//! - `forecast`: the forecast for the coming hours, from a loop's history;
 //! - `trace`: what the rule would have done with recorded arrivals.
 
 mod arrivals;

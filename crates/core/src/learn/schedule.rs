@@ -58,7 +58,7 @@ impl Schedule {
         schedule
     }
 
-    /// Returns what a look in vain is worth, in milliseconds of waiting.
+    /// Returns the cost of an empty look, in milliseconds of waiting.
     pub fn look(&self) -> u64 {
         self.look
     }
@@ -105,7 +105,7 @@ impl Schedule {
         ix as u64 + more
     }
 
-    /// Returns what the plain schedule pays for work that arrives at this age: looks in vain, then waiting.
+    /// Returns the cost of the plain schedule for work that arrives at this age: empty looks, then waiting.
     pub(super) fn plain_cost(&self, age: u64) -> u64 {
         let before = age.saturating_sub(1);
         let (_, found) = self.plain_at(before);

@@ -48,7 +48,7 @@ impl fmt::Display for BadTrace {
 /// The figures of a policy on a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Replayed {
-    /// Looks in vain per day.
+    /// Empty looks per day.
     pub looks_per_day: f64,
     /// The mean time from an arrival to the look that found it, in seconds.
     pub mean_s: f64,

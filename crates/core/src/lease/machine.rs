@@ -46,7 +46,7 @@ pub enum Input {
     Woke,
 }
 
-/// What the worker has to do. At most one `Read` or `Write` is open at a time.
+/// A decision for the worker to carry out. At most one `Read` or `Write` is open at a time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// Read the record.
@@ -85,7 +85,7 @@ pub enum Decision {
     StepBack,
 }
 
-/// What the machine waits for from the store.
+/// An open request to the store.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Open {
     Read,

@@ -4,7 +4,7 @@ use crate::record::ids::RunId;
 use crate::time::moment::Wall;
 use serde::{Deserialize, Serialize};
 
-/// What the store says about a job.
+/// The state of a job in the store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
@@ -22,7 +22,7 @@ pub enum JobState {
 }
 
 impl JobState {
-    /// Returns whether no worker takes the job any more.
+    /// Returns whether no worker will take the job again.
     pub const fn is_over(self) -> bool {
         match self {
             JobState::Done | JobState::Poisoned => true,
@@ -93,7 +93,7 @@ pub struct JobRecord {
     /// Whether an iteration has finished since the last claim.
     #[serde(default)]
     pub moved: bool,
-    /// What the job is, for people: the loop file and its repository.
+    /// A description of the job for people: the loop file and its repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
     /// When the job was submitted.

@@ -182,7 +182,7 @@ fn a_drained_job_is_released_only_after_its_end_is_proven() {
 }
 
 #[test]
-fn a_finished_job_is_acked_after_its_record_says_so() {
+fn a_finished_job_is_acked_after_it_is_recorded() {
     let mut lease = owner();
     let (expected, record) = written(&lease.step(at(2), Input::Finished(JobResult::default())));
     assert_eq!((expected, record.state), (4, JobState::Done));

@@ -237,7 +237,8 @@ pub enum Event {
     /// The agent's service reported how much of its subscription windows is used. Recorded when a whole percentage or a
     /// reset time changes, and otherwise every ten minutes at most.
     WindowsUsed(WindowsUsed),
-    /// The operator set a limit as a service would: until then no agent is called. An earlier limit is replaced.
+    /// The operator set a limit, which works like the limit of a service: no agent is called before it ends. An earlier
+    /// limit is replaced.
     LimitSet {
         /// Until when. A time in the past lifts the limit.
         until: Wall,

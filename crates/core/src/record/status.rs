@@ -1,7 +1,7 @@
 //! The status of a run for people and programs: the view, with ages computed when it is read.
 //!
 //! `Status` is dogwatch's own format (docs/reference/status.md); `OrchestratorStatus` is the same in the terms of an orchestrator
-//! that ticks. Fields are only added to both.
+//! that ticks. New versions only add fields to both.
 
 use crate::learn::{Forecast, Now};
 use crate::record::calls::CallStatus;

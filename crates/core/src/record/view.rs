@@ -118,7 +118,7 @@ pub struct NodeView {
     pub idle_streak: IdleStreak,
     /// The number of consecutive refusals of a service without a reset time.
     pub refusals: u32,
-    /// What the node has learned about the arrival of its work, with `idle.strategy: learned`.
+    /// The learned arrival times of work, with `idle.strategy: learned`.
     pub learned: Option<Box<History>>,
     /// The attempts that the checks have judged.
     pub attempts: Attempts,
@@ -178,7 +178,7 @@ pub struct NodeUsage {
     pub ended: Used,
     /// The usage of the current session so far.
     pub current: Usage,
-    /// The id of the agent's own latest session, and the usage already counted for it. Several sessions of ours may
+    /// The id of the agent's own latest session, and the usage already counted for it. Several dogwatch sessions may
     /// continue the same session of the agent.
     charged: (Option<String>, Used),
     /// The tokens by kind that were counted for it.
@@ -424,7 +424,7 @@ impl View {
         }
     }
 
-    /// Applies the next event. What an event changes in a node is in the methods of [`NodeView`].
+    /// Applies the next event. The methods of [`NodeView`] apply the changes of a node.
     pub fn apply(&mut self, recorded: &Recorded) {
         let at = recorded.moment();
         let fresh = notification::of_event(recorded, self);

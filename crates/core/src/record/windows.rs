@@ -9,7 +9,7 @@ use std::fmt;
 
 /// The most accounts whose windows are kept. Reports about further ones are ignored.
 pub const MAX_ACCOUNTS: usize = 64;
-/// A report with the same whole percentages is recorded again after this time, so that its age says something.
+/// A report with the same whole percentages is recorded again after this time, so that its age is meaningful.
 const REPEAT_AFTER: Dur = Dur::from_mins(10);
 /// Reset times that differ by less are the same: some agents report the time that is left.
 const SAME_RESET: Dur = Dur::from_mins(1);
@@ -143,7 +143,7 @@ impl AccountWindows {
 
     /// Returns whether the report says something new: another whole percentage, another reset, a window that was not
     /// known, or the same a good while later.
-    pub fn is_news(&self, used: &WindowsUsed) -> bool {
+    pub fn is_new(&self, used: &WindowsUsed) -> bool {
         used.windows.iter().any(|window| match self.get(window.window) {
             None => true,
             Some((_, at)) if at > used.seen_at => false,
@@ -164,7 +164,7 @@ impl AccountWindows {
     }
 }
 
-/// The share of each window that may be used before an agent is no longer called. `None` is no limit.
+/// The share of each window that may be used before an agent is no longer called. `None` means no limit.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WindowBudget {
     /// The share of the window of five hours.
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_keep_two_decimals_and_reject_what_is_none() {
+    fn percentages_keep_two_decimals_and_reject_other_values() {
         assert_eq!(Percent::of_fraction(0.24).map(|p| p.to_string()).as_deref(), Some("24%"));
         assert_eq!(Percent::new(47.5).map(|p| p.to_string()).as_deref(), Some("47.5%"));
         for bad in [-0.1, f64::NAN, f64::INFINITY, Percent::MAX + 0.1] {
@@ -238,9 +238,9 @@ mod tests {
         use WindowName::{FiveHour, SevenDay};
         let mut known = AccountWindows::default();
         let first = used(FiveHour, 24.0, 3_600, 0);
-        assert!(known.is_news(&first));
+        assert!(known.is_new(&first));
         known.take(&first);
-        for (report, news) in [
+        for (report, expected) in [
             (used(FiveHour, 24.9, 3_600, 1), false),
             (used(FiveHour, 24.0, 3_659, 1), false),
             (used(FiveHour, 25.0, 3_600, 1), true),
@@ -250,7 +250,7 @@ mod tests {
             (used(FiveHour, 99.0, 3_600, -1), false),
             (used(SevenDay, 24.0, 3_600, 1), true),
         ] {
-            assert_eq!(known.is_news(&report), news, "{report:?}");
+            assert_eq!(known.is_new(&report), expected, "{report:?}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! The agent channel: requests that an agent makes besides its output, and how much they count.
+//! The agent channel: the requests that an agent sends separately from its output, and how much they count.
 //!
 //! There is one `AgentChannel` per session. It distinguishes evidence of work from mere presence: a call is evidence on
 //! `mcp_tool`; a heartbeat or a repeated note is not. It keeps the last state that the agent reported, which has the
@@ -69,7 +69,7 @@ pub enum RequestBody {
     },
     /// The agent reports progress.
     Progress {
-        /// What was done, in the agent's words.
+        /// The finished work in the agent's words.
         message: String,
         /// The number of finished steps.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -119,7 +119,7 @@ pub enum RequestBody {
     ServerTrouble {
         /// The name of the server.
         server: String,
-        /// What is wrong.
+        /// The problem.
         text: String,
     },
 }

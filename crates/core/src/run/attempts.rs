@@ -269,7 +269,7 @@ mod tests {
     }
 
     #[test]
-    fn hard_stops_are_alike_only_if_consecutive_and_without_progress() {
+    fn hard_stops_repeat_only_if_consecutive_and_without_progress() {
         let mut r = Recoveries::default();
         r.stopped(stop(1, StopReason::NoOutputDeadline));
         r.stopped(stop(2, StopReason::NoOutputDeadline));

@@ -1,7 +1,7 @@
 //! Decides whether the process that sent a request may steer a run.
 //!
 //! Only the operator steers. A process of a session belongs to the agent: it may use the agent channel, and nothing
-//! else. That also holds for the sessions of other runs, with one exception: an agent that starts a run of its own may
+//! else. That also holds for the sessions of other runs, with one exception: an agent that starts another run may
 //! steer that run. The shell collects the facts, because only the operating system knows them.
 
 use serde::{Deserialize, Serialize};

@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn five_failures_alike_open_the_circuit_and_four_do_not() {
+    fn five_identical_failures_open_the_circuit_and_four_do_not() {
         let mut f = Failures::default();
         for n in 0..5u64 {
             assert_eq!(f.open_circuit(&POLICY, Boot(n * 60_000)), None);

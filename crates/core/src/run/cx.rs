@@ -29,9 +29,9 @@ pub(super) struct Cx {
     start: Option<RunStarted>,
     /// Removes secrets from an event before it is recorded.
     pub filter: Option<Filter>,
-    /// What the nodes learned in earlier runs.
+    /// The arrival times that the nodes learned in earlier runs.
     learned: BTreeMap<NodeName, Arrivals>,
-    /// What other runs learned about the windows of accounts.
+    /// The windows of accounts that other runs reported.
     windows: Vec<WindowsUsed>,
 }
 
@@ -68,7 +68,7 @@ impl Cx {
     /// Records what other runs learned about windows, as far as this run does not know it.
     pub fn record_windows(&mut self) {
         for used in std::mem::take(&mut self.windows) {
-            if self.view.windows.get(&used.account).is_none_or(|known| known.is_news(&used)) {
+            if self.view.windows.get(&used.account).is_none_or(|known| known.is_new(&used)) {
                 self.record(Event::WindowsUsed(used));
             }
         }

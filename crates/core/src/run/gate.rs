@@ -24,7 +24,7 @@ pub const MAX_ACCOUNT: usize = 200;
 pub(super) struct Closed {
     /// Until when. `None` means for the rest of the run.
     pub until: Option<Wall>,
-    /// The reason for people, if there is more to say than that the agent rests.
+    /// The reason for people, if it is more specific than that the agent is not called.
     pub why: Option<String>,
 }
 
@@ -106,7 +106,7 @@ impl Cx {
         self.free_agents(ix).next().map(|(n, _)| n)
     }
 
-    /// Returns the agent to use for an operator who does not want to wait: the first that is not out for good.
+    /// Returns the agent to use for an operator who does not want to wait: the first that can still be called.
     pub fn any_agent(&self, ix: NodeIx) -> Option<u32> {
         self.chain(ix).find(|n| self.closed(ix, *n).is_none_or(|closed| closed.until.is_some()))
     }
@@ -136,11 +136,11 @@ impl Run {
         }
     }
 
-    /// Handles a report about the windows of an account. A session goes on even if a limit is reached: the limit decides
-    /// about the next one.
+    /// Handles a report about the windows of an account. A session continues even if a limit is reached: the limit
+    /// applies to the next session.
     fn windows_used(&mut self, used: WindowsUsed) {
         let known = self.cx.view.windows.get(&used.account);
-        if !known.is_none_or(|known| known.is_news(&used)) {
+        if !known.is_none_or(|known| known.is_new(&used)) {
             return;
         }
         let account = used.account.clone();

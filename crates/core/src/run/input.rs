@@ -10,7 +10,7 @@ use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Wall};
 use crate::watch::Fact;
-use crate::watch::feed::Heard;
+use crate::watch::feed::FeedItem;
 use crate::watch::health::HealthIssue;
 use crate::watch::limits::Label;
 
@@ -265,11 +265,11 @@ pub enum Input {
 
 impl Input {
     /// Returns the input for something that a session's feed found.
-    pub fn heard(job: Job, heard: Heard) -> Input {
-        match heard {
-            Heard::Fact(Fact::Observed(seen)) => Input::Observed { job, seen },
-            Heard::Fact(fact) => Input::Noted { job, fact },
-            Heard::Issue(issue) => Input::HealthIssueFound { job, issue },
+    pub fn from_feed(job: Job, item: FeedItem) -> Input {
+        match item {
+            FeedItem::Fact(Fact::Observed(seen)) => Input::Observed { job, seen },
+            FeedItem::Fact(fact) => Input::Noted { job, fact },
+            FeedItem::Issue(issue) => Input::HealthIssueFound { job, issue },
         }
     }
 }

@@ -172,7 +172,7 @@ pub enum Snapshot {
         /// The hash of its git tree.
         tree: Option<String>,
     },
-    /// There is no work tree to take snapshots of; later attempts would fail too.
+    /// The directory has no work tree to take snapshots of; later attempts would fail too.
     NoWorkTree {
         /// The reason, for people.
         why: String,

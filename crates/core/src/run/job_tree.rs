@@ -125,7 +125,7 @@ impl JobTree {
         }
     }
 
-    /// Schedules another start after one failed for lack of a resource. Returns the error if there are no retries left.
+    /// Schedules another start after one failed for lack of a resource. Returns the error if no retries are left.
     fn retry_later(&mut self, cx: &mut Cx, error: String) -> Option<String> {
         self.life = Life::default();
         self.arm(cx);

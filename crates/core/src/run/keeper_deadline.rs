@@ -55,7 +55,7 @@ impl KeeperDeadline {
         KeeperDeadline { until: Some(now.plus(within)), ..KeeperDeadline::order(now) }
     }
 
-    /// Returns an order that has no report of its own: the keeper only has to read it.
+    /// Returns the deadline of an order without a report: the keeper only has to read it.
     pub fn order(now: Awake) -> KeeperDeadline {
         KeeperDeadline { until: None, look: now.plus(KEEPER_CHECK_INTERVAL), stopped: 0 }
     }

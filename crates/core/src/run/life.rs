@@ -103,8 +103,8 @@ impl Life {
         self.keeper = None;
     }
 
-    /// Handles the result of a check of the keeper. A keeper that cannot report is to be given up; a report that
-    /// crosses with that may not be the last one, so the tree waits for the end again.
+    /// Handles the result of a check of the keeper. A keeper that cannot report is given up. A report that
+    /// arrives at the same time may not be the last one, so the tree waits for the end again.
     pub fn keeper_checked(&mut self, now: Awake, state: KeeperState) -> KeeperCheck {
         let Some(keeper) = &mut self.keeper else { return KeeperCheck::Settled };
         let check = keeper.checked(now, state);

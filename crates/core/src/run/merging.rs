@@ -33,7 +33,7 @@ pub(super) fn refused(cx: &Cx, ix: NodeIx) -> Option<String> {
 }
 
 /// Adds the check that no conflict marker is left to the checks of a node that starts with conflicts. A node without
-/// checks of its own gets the usual number of attempts.
+/// checks gets the usual number of attempts.
 pub(super) fn require_resolution(cx: &mut Cx, ix: NodeIx) {
     let Some(check) = marker_check(cx, ix) else { return };
     let settings = &mut cx.plan.nodes[ix.0].settings;

@@ -168,7 +168,7 @@ impl Run {
     /// Handles an input and returns the decisions that follow from it.
     pub fn step(&mut self, now: Moment, input: Input) -> Vec<Decision> {
         self.cx.now = now;
-        let heard = if let Input::OutputDrained { upto } = input {
+        let drained = if let Input::OutputDrained { upto } = input {
             Some(upto)
         } else {
             matches!(input, Input::TimePassed).then_some(now.awake)
@@ -182,15 +182,15 @@ impl Run {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),
             }
-            while let Some(timer) = self.due(heard) {
+            while let Some(timer) = self.due(drained) {
                 self.fire(timer);
             }
         }
         std::mem::take(&mut self.cx.out)
     }
 
-    fn due(&mut self, heard: Option<Awake>) -> Option<Timer> {
-        if self.finished { None } else { self.cx.timers.take_due(self.cx.now, heard) }
+    fn due(&mut self, drained: Option<Awake>) -> Option<Timer> {
+        if self.finished { None } else { self.cx.timers.take_due(self.cx.now, drained) }
     }
 
     fn take(&mut self, input: Input) {

@@ -207,7 +207,7 @@ impl Run {
 
     /// Continues the sleep of a run whose supervisor was lost while it slept. The idle stop is already recorded. A pause
     /// applies once the run is woken.
-    pub(super) fn sleep_on(&mut self, ix: NodeIx, ending: &Ending) -> Next {
+    pub(super) fn continue_sleep(&mut self, ix: NodeIx, ending: &Ending) -> Next {
         let Some(over) = self.end_by_idling(ix, ending) else { return self.decide_next(ix, ending) };
         self.asleep = Some(over.end.clone());
         match self.or_end(ix, Next::Begin) {

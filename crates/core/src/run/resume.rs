@@ -176,7 +176,7 @@ impl Run {
             (Before::Waiting(why, delay, until), _) => {
                 self.or_end(ix, self.rest_of_wait(*why, *delay, *until))
             }
-            (Before::Asleep, Some(ending)) => self.sleep_on(ix, &ending),
+            (Before::Asleep, Some(ending)) => self.continue_sleep(ix, &ending),
             (Before::Between, Some(ending)) => self.decide_next(ix, &ending),
             // The node had not started its first iteration.
             (Before::Between, None) if !woken => {
@@ -215,7 +215,7 @@ pub(super) fn left_of(until: Wall, now: Wall) -> Dur {
     Dur::from_millis(u64::try_from(until.0 - now.0).unwrap_or(0))
 }
 
-/// What a node was doing when its supervisor was lost.
+/// The activity of a node when its supervisor was lost.
 enum Before {
     /// In an iteration that had lasted this long at the last event.
     InIteration(Dur),

@@ -28,12 +28,12 @@ pub struct IdlePolicy {
     pub skip_unchanged: bool,
     /// Explain the idle marker to the agent at the end of the prompt.
     pub instruct: bool,
-    /// What the process does after an idle limit has stopped the loop.
+    /// The behavior of the process after an idle limit has stopped the loop.
     #[serde(default)]
     pub after_stop: AfterStop,
 }
 
-/// What the process does after an idle stop.
+/// The behavior of the process after an idle stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AfterStop {

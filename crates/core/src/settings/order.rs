@@ -29,8 +29,8 @@ impl Plan {
     }
 
     /// Returns the nodes whose branches are merged before a node starts, in dependency order: its dependencies that have
-    /// a worktree of their own, and for those without one the same of theirs. A branch contains the branches that were
-    /// merged into it, so no others are needed.
+    /// a worktree, and for a dependency without one the merge sources of that dependency. A branch contains the branches
+    /// that were merged into it, so no others are needed.
     pub fn merge_sources(&self, ix: NodeIx) -> Vec<NodeIx> {
         let parents = self.parents();
         let (mut sources, mut seen, mut todo) = (BTreeSet::new(), BTreeSet::new(), vec![ix]);

@@ -122,11 +122,11 @@ impl Timers {
     }
 
     /// Removes and returns one timer that is due, in the order of the table. Timers that judge silence must have been
-    /// due by `heard`, the moment up to which all output is known.
-    pub fn take_due(&mut self, now: Moment, heard: Option<Awake>) -> Option<Timer> {
-        let is_due = |timer: &Timer, deadline: &Deadline| match (timer.needs_drained_pipes(), heard) {
+    /// due by `drained`, the moment up to which all output is known.
+    pub fn take_due(&mut self, now: Moment, drained: Option<Awake>) -> Option<Timer> {
+        let is_due = |timer: &Timer, deadline: &Deadline| match (timer.needs_drained_pipes(), drained) {
             (false, _) => deadline.is_due(now),
-            (true, Some(heard)) => deadline.is_due(Moment { awake: heard.min(now.awake), ..now }),
+            (true, Some(drained)) => deadline.is_due(Moment { awake: drained.min(now.awake), ..now }),
             (true, None) => false,
         };
         let due = self.set.iter().find(|(t, d)| is_due(t, d)).map(|(t, _)| *t)?;

@@ -19,13 +19,13 @@ pub struct Coalescer {
     waiting: Option<Observation>,
     last_record: Option<Awake>,
     /// When anything last arrived, progress or not.
-    heard: Option<Awake>,
+    last_seen: Option<Awake>,
 }
 
 impl Coalescer {
     /// Creates a coalescer for a channel.
     pub fn new(channel: Channel) -> Coalescer {
-        Coalescer { channel, waiting: None, last_record: None, heard: None }
+        Coalescer { channel, waiting: None, last_record: None, last_seen: None }
     }
 
     /// Takes `count` pieces of progress, `messages` of them messages, and returns the records that are due. Progress from
@@ -42,7 +42,7 @@ impl Coalescer {
     /// Takes something that is not progress by itself. Returns whether nothing arrived for a `PERIOD` before it, so that
     /// at most one per `PERIOD` passes.
     pub fn is_after_pause(&mut self, at: Awake) -> bool {
-        let before = self.heard.replace(at);
+        let before = self.last_seen.replace(at);
         before.is_none_or(|before| at.since(before) >= PERIOD)
     }
 
@@ -54,7 +54,7 @@ impl Coalescer {
         digest: Option<u64>,
     ) -> impl Iterator<Item = Observation> + use<> {
         if count > 0 {
-            self.heard = Some(at);
+            self.last_seen = Some(at);
         }
         let quiet = count > 0 && self.waiting.is_some_and(|w| at.since(w.last_ms) >= PERIOD);
         let before = if quiet { self.waiting.take() } else { None };

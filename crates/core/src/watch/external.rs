@@ -10,7 +10,7 @@ use crate::text::redact;
 use crate::text::{clip, printable};
 use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
-use crate::watch::feed::{Feed, Heard, Input};
+use crate::watch::feed::{Feed, FeedItem, Input};
 use crate::watch::sign::Sign;
 use crate::watch::{Assessment, NOTICE_AT, Session, StopReason, Verdict, Watch};
 use std::collections::BTreeMap;
@@ -288,13 +288,13 @@ impl Agent {
     fn take(&mut self, now: Awake, input: Input) {
         self.feed.take(now, input);
         self.feed.flush(now);
-        let mut heard = Vec::new();
-        self.feed.take_heard(&mut heard);
+        let mut items = Vec::new();
+        self.feed.take_items(&mut items);
         if let Life::Watched(watch) = &mut self.life {
-            for heard in heard {
-                match heard {
-                    Heard::Fact(fact) => watch.take(now, &fact),
-                    Heard::Issue(_) => {}
+            for item in items {
+                match item {
+                    FeedItem::Fact(fact) => watch.take(now, &fact),
+                    FeedItem::Issue(_) => {}
                 }
             }
         }

@@ -60,7 +60,7 @@ pub enum Input {
     Subagent {
         /// The subagent's id.
         id: String,
-        /// What the subagent did.
+        /// The action of the subagent.
         did: Did,
     },
     /// Subagents did something, as found in the files of the agent's CLI.
@@ -123,9 +123,9 @@ impl Stream {
     }
 }
 
-/// Something found in the inputs, in order.
+/// An item that the feed found in the inputs, in order.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Heard {
+pub enum FeedItem {
     /// A fact for the watchdog.
     Fact(Fact),
     /// A health issue, which the watchdog does not judge.
@@ -144,7 +144,7 @@ pub struct Feed {
     heartbeats: Heartbeats,
     cpu_ms: u64,
     moment: Moment,
-    heard: Vec<Heard>,
+    items: Vec<FeedItem>,
     /// Whether the usage has changed since it was taken.
     used: bool,
     /// Whether the windows were reported since they were taken.
@@ -159,7 +159,7 @@ pub struct Feed {
     pub totals: Totals,
 }
 
-/// What the current moment has passed on and holds back.
+/// The calls and issues that were passed on at the current moment, and those held back.
 #[derive(Clone, Debug, Default)]
 struct Moment {
     at: Option<Awake>,
@@ -186,7 +186,7 @@ impl Feed {
             heartbeats: Heartbeats::default(),
             cpu_ms: 0,
             moment: Moment::default(),
-            heard: Vec::new(),
+            items: Vec::new(),
             used: false,
             windows: false,
             result: false,
@@ -279,12 +279,12 @@ impl Feed {
 
     /// Returns how many findings wait to be taken.
     pub fn waiting(&self) -> usize {
-        self.heard.len()
+        self.items.len()
     }
 
     /// Moves the findings to `out`, which must be empty.
-    pub fn take_heard(&mut self, out: &mut Vec<Heard>) {
-        std::mem::swap(&mut self.heard, out);
+    pub fn take_items(&mut self, out: &mut Vec<FeedItem>) {
+        std::mem::swap(&mut self.items, out);
     }
 
     /// Returns the usage so far if the agent has reported it since the last call.
@@ -331,10 +331,10 @@ impl Feed {
     /// Takes a health issue, after the progress that precedes it. A repeated one is passed on once.
     fn issue(&mut self, at: Awake, issue: HealthIssue) {
         self.flush_channels(at);
-        let issue = Heard::Issue(issue);
-        if self.heard.last() != Some(&issue) && self.moment.issues < MAX_ISSUES {
+        let issue = FeedItem::Issue(issue);
+        if self.items.last() != Some(&issue) && self.moment.issues < MAX_ISSUES {
             self.moment.issues += 1;
-            self.heard.push(issue);
+            self.items.push(issue);
         }
     }
 
@@ -423,7 +423,7 @@ impl Feed {
 
     fn pass_single(&mut self, at: Awake, fact: Fact) {
         self.flush_channels(at);
-        self.heard.push(Heard::Fact(fact));
+        self.items.push(FeedItem::Fact(fact));
     }
 
     fn flush_channels(&mut self, at: Awake) {
@@ -439,6 +439,6 @@ impl Feed {
     }
 
     fn pass(&mut self, records: impl IntoIterator<Item = Observation>) {
-        self.heard.extend(records.into_iter().map(|seen| Heard::Fact(Fact::Observed(seen))));
+        self.items.extend(records.into_iter().map(|seen| FeedItem::Fact(Fact::Observed(seen))));
     }
 }

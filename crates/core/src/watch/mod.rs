@@ -58,7 +58,7 @@ words! {
         ToolCeilingExceeded = "TOOL_CEILING_EXCEEDED",
         /// A structured agent printed nothing for `watchdog.start`.
         NoOutputAtStart = "NO_OUTPUT_AT_START",
-        /// There was no progress for `watchdog.idle`.
+        /// The session made no progress for `watchdog.idle`.
         NoOutputDeadline = "NO_OUTPUT_DEADLINE",
         /// The agent's question to a person was not answered for `watchdog.human`.
         HumanDeadlineExceeded = "HUMAN_DEADLINE_EXCEEDED",

@@ -26,7 +26,7 @@ pub struct Needs {
     pub children_s: Dur,
     /// How long the session lasted: `watchdog.session`.
     pub session_s: Dur,
-    /// The calls of each tool that declared no timeout of their own: `watchdog.tools`.
+    /// The calls of each tool that declared no timeout: `watchdog.tools`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tools: BTreeMap<String, Calls>,
 }

@@ -237,7 +237,7 @@ impl Watch {
     }
 }
 
-/// Returns the message of a ceiling. Outside of a session there is no message count.
+/// Returns the text of a verdict about a ceiling. Outside of a session the message count is absent.
 pub(crate) fn exceeded(what: &str, limit: Dur, lasted: Dur, messages: Option<u64>) -> String {
     let messages = messages.map(|n| format!(", {}", count(n, "message"))).unwrap_or_default();
     format!("{what}: exceeded {} limit (ran {:.1}s{messages})", seconds(limit), lasted.as_secs_f64())

@@ -30,7 +30,7 @@ impl Waited {
         self.spans.iter().fold(self.closed, |sum, (from, to)| sum.saturating_add(to.since(*from)))
     }
 
-    /// Adds a span of waiting, which must come after all spans before.
+    /// Adds a span of waiting, which must come after all earlier spans.
     pub fn add(&mut self, from: Awake, to: Awake) {
         if to <= from {
             return;

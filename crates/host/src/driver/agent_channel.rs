@@ -58,7 +58,7 @@ impl HostShell<'_> {
         job: Job,
         agent: &[String],
         launch: &Launch,
-        news: &mut Vec<Input>,
+        inputs: &mut Vec<Input>,
     ) -> Option<SessionSetup> {
         let (work_dir, dir) = (self.work_dir(run, job.node), self.iteration_dir(run, job));
         let node = &run.plan().nodes[job.node.0];
@@ -78,13 +78,13 @@ impl HostShell<'_> {
         let step = match mcp_setup::prepare(place, &node.settings, agent, launch) {
             Ok(step) => step,
             Err(error) => {
-                news.push(mcp_not_injected(&format!("{}: {error}", file.display())));
+                inputs.push(mcp_not_injected(&format!("{}: {error}", file.display())));
                 return None;
             }
         };
         self.session_files.0.borrow_mut().insert(file);
         if let Some(why) = &step.not_injected {
-            news.push(mcp_not_injected(why));
+            inputs.push(mcp_not_injected(why));
         }
         Some(step)
     }

@@ -33,11 +33,16 @@ pub(super) struct Command {
 }
 
 impl HostShell<'_> {
-    pub(super) fn command_for(&self, run: &Run, job: Job, news: &mut Vec<Input>) -> Result<Command, String> {
+    pub(super) fn command_for(
+        &self,
+        run: &Run,
+        job: Job,
+        inputs: &mut Vec<Input>,
+    ) -> Result<Command, String> {
         Ok(match job.kind {
             JobKind::Command(index) => self.command(run, job, index)?,
             JobKind::Gate => self.question(run, job, plan_of(run, job).settings.work_when.as_deref()),
-            JobKind::Session => self.session(run, job, news)?,
+            JobKind::Session => self.session(run, job, inputs)?,
             JobKind::Snapshot => self.snapshot(run, job),
             JobKind::Check(index) => self.check(run, job, index)?,
             JobKind::Worktree => self.worktree(run, job),
@@ -123,7 +128,7 @@ impl HostShell<'_> {
         home::iteration_dir(&self.paths.run_dir, &plan_of(run, job).name, job.iteration)
     }
 
-    fn session(&self, run: &Run, job: Job, news: &mut Vec<Input>) -> Result<Command, String> {
+    fn session(&self, run: &Run, job: Job, inputs: &mut Vec<Input>) -> Result<Command, String> {
         if let Some(fault) = self.prompts.fault_of(job) {
             return Err(format!("no prompt: {fault}"));
         }
@@ -133,7 +138,7 @@ impl HostShell<'_> {
         let (reader, charged) = (plan.reader, plan.charged);
         let dir = self.iteration_dir(run, job);
         let mut env = self.marks(run, job);
-        let mcp = self.session_setup(run, job, plan.agent, &launch, news).map(|mut step| {
+        let mcp = self.session_setup(run, job, plan.agent, &launch, inputs).map(|mut step| {
             env.extend(step.env.drain(..).map(|(name, value)| (name.into(), Some(value.into()))));
             if let Some(injection) = step.injection.take() {
                 launch.argv.splice(injection.at..injection.at, injection.words);
@@ -153,7 +158,7 @@ impl HostShell<'_> {
             sink.show(view, SessionName { node, reader, work_dir, resumed });
         }
         if resumed.is_some() {
-            sink.going_on(charged);
+            sink.resume_from(charged);
         }
         let argv = self.sandboxed(run, job, resumed.unwrap_or(launch.argv), mcp.as_ref(), &mut env)?;
         Ok(Command {

@@ -16,7 +16,7 @@ use crate::store::home;
 use crate::store::safe_file;
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
-use dogwatch_core::drive::shell::{Buried, Collected, Over, Report, Sent, Unsent};
+use dogwatch_core::drive::shell::{Collected, KeeperKilled, Over, Report, Sent, Unsent};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{
@@ -41,16 +41,16 @@ impl HostShell<'_> {
         safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
     }
 
-    /// Starts a job. The result has no news; they are in `news`.
+    /// Starts a job. The inputs for the core are added to `inputs`, not to the result.
     pub(super) fn try_start(
         &mut self,
         run: &Run,
         job: Job,
         number: u64,
-        news: &mut Vec<Input>,
+        inputs: &mut Vec<Input>,
     ) -> Result<Sent, Unsent> {
-        let unsent = |error, again| Unsent { error, again, news: Vec::new() };
-        let command = self.command_for(run, job, news).map_err(|error| unsent(error, false))?;
+        let unsent = |error, again| Unsent { error, again, inputs: Vec::new() };
+        let command = self.command_for(run, job, inputs).map_err(|error| unsent(error, false))?;
         self.spawn(run, job, number, command).map_err(|error| unsent(error.to_string(), is_transient(&error)))
     }
 
@@ -73,7 +73,7 @@ impl HostShell<'_> {
             argv: redact::argv(sandbox::inner(&command.argv)),
             has_channel: command.mcp.is_some(),
             watches_own_tree: watcher.is_some(),
-            news: Vec::new(),
+            inputs: Vec::new(),
         };
         let mut env = command.env;
         env.push((orphans::JOB_VAR.into(), Some(number.to_string().into_bytes())));
@@ -136,9 +136,9 @@ impl HostShell<'_> {
 
     /// Collects the output of a job with no processes left.
     pub(super) fn collect_output(&mut self, run: &Run, over: &Over) -> Collected {
-        let mut news = Vec::new();
+        let mut inputs = Vec::new();
         let Some(slot) = self.leave(over.job.node) else {
-            return Collected { report: JobReport::default(), news };
+            return Collected { report: JobReport::default(), inputs };
         };
         slot.pump.stop();
         let report = match slot.pump.join() {
@@ -157,12 +157,12 @@ impl HostShell<'_> {
                 if let Some(error) = error.or(self.keep_result(run, over.job, result).err()) {
                     let detail =
                         format!("raw output was lost: {error} ({})", count(report.cut_bytes, "byte"));
-                    news.push(Input::TroubleMet { kind: "raw_output_lost", detail });
+                    inputs.push(Input::TroubleMet { kind: "raw_output_lost", detail });
                 }
                 report
             }
         };
-        Collected { report, news }
+        Collected { report, inputs }
     }
 
     fn command_output(&mut self, run: &Run, over: &Over, capture: &Capture) -> JobReport {
@@ -192,13 +192,16 @@ impl HostShell<'_> {
 
     /// Kills the keeper of a job. Its children then become children of this process and are killed here; a search by
     /// nonce finds any that escaped.
-    pub(super) fn bury_keeper(&mut self, job: Job, number: u64) -> Buried {
+    pub(super) fn kill_keeper_and_tree(&mut self, job: Job, number: u64) -> KeeperKilled {
         let keeper = self.slots.node(job.node).and_then(|slot| slot.keeper.take());
-        let buried = keeper.map_or(Ok(()), |mut keeper| keeper.bury());
+        let buried = keeper.map_or(Ok(()), |mut keeper| keeper.kill_keeper());
         let nonce = &self.paths.nonce;
         let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
         let (marked, none_marked) = orphans::end_job(nonce, number);
-        Buried { killed: (adopted.killed + marked) as u64, all: buried.is_ok() && adopted.all && none_marked }
+        KeeperKilled {
+            killed: (adopted.killed + marked) as u64,
+            all: buried.is_ok() && adopted.all && none_marked,
+        }
     }
 }
 

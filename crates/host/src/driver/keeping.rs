@@ -152,7 +152,7 @@ impl HostShell<'_> {
                      git diff {name}^1 {name}\n"
                 );
             }
-            None => text.push_str("There is no snapshot; any changes are in the work tree.\n"),
+            None => text.push_str("No snapshot was taken; any changes are in the work tree.\n"),
         }
         text
     }

@@ -1,7 +1,7 @@
 //! Sleeps until something happens, and hands over output that is still in the pipes.
 
 use super::HostShell;
-use super::slots::Whose;
+use super::slots::ReportingKeeper;
 use crate::clock;
 use dogwatch_core::drive::shell::{Signaled, Woken};
 use dogwatch_core::record::ids::NodeIx;
@@ -24,7 +24,7 @@ const ECHO: Duration = Duration::from_millis(2);
 const TICK: Dur = Dur::from_secs(1);
 
 impl HostShell<'_> {
-    /// Sleeps until something happens. With `at_once`, only looks.
+    /// Sleeps until something happens. With `at_once` it only polls and does not sleep.
     pub(super) fn poll(&mut self, until: Wakeup, at_once: bool) -> io::Result<Woken> {
         self.arm(until)?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -48,13 +48,13 @@ impl HostShell<'_> {
         for (slot, fd) in ready.iter_mut().zip(own) {
             *slot = !fd.revents().is_empty();
         }
-        let spoke = theirs.iter().map(|fd| !fd.revents().is_empty());
-        let speaking: Vec<Whose> = self
+        let has_report = theirs.iter().map(|fd| !fd.revents().is_empty());
+        let reporting: Vec<ReportingKeeper> = self
             .slots
             .keepers()
-            .zip(spoke)
-            .filter(|(_, spoke)| *spoke)
-            .map(|((whose, _), _)| whose)
+            .zip(has_report)
+            .filter(|(_, has_report)| *has_report)
+            .map(|((keeper, _), _)| keeper)
             .collect();
         let [mail, signals, awake, boot, tick, calm] = ready;
         let due = awake || boot;
@@ -68,11 +68,11 @@ impl HostShell<'_> {
         }
         let waker = calm && self.clocks.calm.drain()?;
         let mut woken = Woken { mail, signals, due, waker, tick, ..Woken::default() };
-        for whose in speaking {
-            match whose {
-                Whose::Node(node) => woken.keepers.push(node),
-                Whose::Idle(pid) => {
-                    woken.lost_idle.extend(self.slots.hear_idle(pid).err().map(|error| error.to_string()));
+        for keeper in reporting {
+            match keeper {
+                ReportingKeeper::Node(node) => woken.keepers.push(node),
+                ReportingKeeper::Idle(pid) => {
+                    woken.lost_idle.extend(self.slots.drain_idle(pid).err().map(|error| error.to_string()));
                 }
             }
         }

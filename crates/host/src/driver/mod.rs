@@ -155,7 +155,7 @@ struct HostShell<'f> {
     watchers: Watchers,
     /// Delivers notifications. Started with the first one.
     notifier: Option<Notifier>,
-    /// What the whole project has used today, if any day limit is set.
+    /// The usage of the whole project today, if any day limit is set.
     day_book: Option<DayBook>,
     sampler: Sampler,
     zone: Zone,
@@ -265,17 +265,17 @@ impl<'f> Driver<'f> {
     }
 
     /// Drives the run to its end and returns the exit code.
-    pub fn drive(mut self, mut news: Vec<Input>) -> io::Result<u8> {
-        news.extend(self.shell.zone.news(crate::clock::now()));
+    pub fn drive(mut self, mut inputs: Vec<Input>) -> io::Result<u8> {
+        inputs.extend(self.shell.zone.changed(crate::clock::now()));
         if let Some(leash) = self.leash {
-            news.insert(0, Input::LeashRenewed { until: leash.until() });
+            inputs.insert(0, Input::LeashRenewed { until: leash.until() });
             leash.follow(self.shell.inbox.clone())?;
         }
         self.shell.reporter.begin().map_err(|error| {
             let help = "raise the process limit (ulimit -u)";
             io::Error::new(error.kind(), format!("cannot start a thread: {error}; {help}"))
         })?;
-        drive::Driver::new(self.run, self.journal.into_writer(), self.shell, news).drive()
+        drive::Driver::new(self.run, self.journal.into_writer(), self.shell, inputs).drive()
     }
 }
 

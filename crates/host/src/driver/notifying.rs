@@ -1,4 +1,4 @@
-//! Hands notifications to a thread of their own. Their results come back through the inbox.
+//! Sends notifications on a separate thread. Their results come back through the inbox.
 
 use super::HostShell;
 use crate::net::notify::{Means, Notifier};

@@ -27,7 +27,7 @@ const DIGEST_BOUND: Duration = Duration::from_secs(2);
 struct PendingPrompt {
     outputs: Vec<CommandOutput>,
     prompt: String,
-    /// Why there is no prompt. The session is then not started.
+    /// The error, if the prompt could not be assembled. The session is then not started.
     fault: Option<String>,
 }
 
@@ -98,11 +98,14 @@ impl HostShell<'_> {
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
         (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
-        let mut news: Vec<Input> = assembled.about_file.into_iter().chain(assembled.trouble).collect();
-        let input_digest =
-            if wanted.input_digest { self.input_digest(run, node, &assembled.key, &mut news) } else { None };
-        news.push(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
-        news
+        let mut inputs: Vec<Input> = assembled.about_file.into_iter().chain(assembled.trouble).collect();
+        let input_digest = if wanted.input_digest {
+            self.input_digest(run, node, &assembled.key, &mut inputs)
+        } else {
+            None
+        };
+        inputs.push(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
+        inputs
     }
 
     /// Hashes the files that the node's checks depend on. Another thread reads them and posts the result to the
@@ -134,7 +137,7 @@ impl HostShell<'_> {
         run: &Run,
         node: NodeIx,
         key: &str,
-        news: &mut Vec<Input>,
+        inputs: &mut Vec<Input>,
     ) -> Option<InputDigest> {
         let digest = match self.own_tree(run, node) {
             Some(own) => Digester::new(&own, &outputs::own_files()).digest(DIGEST_BOUND),
@@ -144,7 +147,7 @@ impl HostShell<'_> {
             Ok(tree) => tree,
             Err(error) => {
                 let detail = format!("{error}; calling the agent anyway");
-                news.push(Input::TroubleMet { kind: "work_tree_digest", detail });
+                inputs.push(Input::TroubleMet { kind: "work_tree_digest", detail });
                 return None;
             }
         };

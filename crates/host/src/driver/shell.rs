@@ -8,7 +8,7 @@ use crate::store::journal::DiskFile;
 use crate::store::windows::WindowStore;
 use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
-    Buried, ChannelError, Collected, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
+    ChannelError, Collected, KeeperKilled, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
     WantedPrompt, Woken,
 };
 use dogwatch_core::record::event::{Event, Recorded};
@@ -105,10 +105,10 @@ impl Shell for HostShell<'_> {
     }
 
     fn start(&mut self, run: &Run, job: Job, number: u64) -> Result<Sent, Unsent> {
-        let mut news = Vec::new();
-        match self.try_start(run, job, number, &mut news) {
-            Ok(sent) => Ok(Sent { news, ..sent }),
-            Err(unsent) => Err(Unsent { news, ..unsent }),
+        let mut inputs = Vec::new();
+        match self.try_start(run, job, number, &mut inputs) {
+            Ok(sent) => Ok(Sent { inputs, ..sent }),
+            Err(unsent) => Err(Unsent { inputs, ..unsent }),
         }
     }
 
@@ -148,8 +148,8 @@ impl Shell for HostShell<'_> {
         self.flush_pumps(nodes);
     }
 
-    fn bury(&mut self, job: Job, number: u64) -> Buried {
-        self.bury_keeper(job, number)
+    fn kill_keeper(&mut self, job: Job, number: u64) -> KeeperKilled {
+        self.kill_keeper_and_tree(job, number)
     }
 
     fn abandon(&mut self, job: Job) {
@@ -177,7 +177,7 @@ impl Shell for HostShell<'_> {
 
     fn assemble(&mut self, run: &Run, wanted: &WantedPrompt) -> Vec<Input> {
         // The idle wait after the session depends on the time zone.
-        let zone = self.zone.news(self.now());
+        let zone = self.zone.changed(self.now());
         let prompt = self.assemble_prompt(run, wanted);
         zone.into_iter().chain(prompt).collect()
     }
@@ -222,7 +222,7 @@ impl Shell for HostShell<'_> {
         self.send_notification(run, delivery)
     }
 
-    fn wait_for_room(&mut self, pause: Dur) -> bool {
+    fn wait_for_space(&mut self, pause: Dur) -> bool {
         self.wait_for_exit(pause)
     }
 

@@ -32,7 +32,7 @@ pub(super) struct Slot {
 
 /// The keeper that has a report.
 #[derive(Clone, Copy)]
-pub(super) enum Whose {
+pub(super) enum ReportingKeeper {
     Node(NodeIx),
     /// An idle keeper, by its pid.
     Idle(u32),
@@ -114,17 +114,17 @@ impl Slots {
     }
 
     /// Iterates over the file descriptors of all keepers, in a fixed order.
-    pub fn keepers(&self) -> impl Iterator<Item = (Whose, BorrowedFd<'_>)> {
+    pub fn keepers(&self) -> impl Iterator<Item = (ReportingKeeper, BorrowedFd<'_>)> {
         let busy = self
             .busy
             .iter()
-            .filter_map(|(node, slot)| Some((Whose::Node(*node), slot.keeper.as_ref()?.as_fd())));
-        busy.chain(self.idle.iter().map(|keeper| (Whose::Idle(keeper.pid()), keeper.as_fd())))
+            .filter_map(|(node, slot)| Some((ReportingKeeper::Node(*node), slot.keeper.as_ref()?.as_fd())));
+        busy.chain(self.idle.iter().map(|keeper| (ReportingKeeper::Idle(keeper.pid()), keeper.as_fd())))
     }
 
     /// Discards the reports of an idle keeper: they concern jobs that are over. An error means that the keeper is
     /// gone.
-    pub fn hear_idle(&mut self, pid: u32) -> io::Result<()> {
+    pub fn drain_idle(&mut self, pid: u32) -> io::Result<()> {
         let Some(at) = self.idle.iter().position(|keeper| keeper.pid() == pid) else { return Ok(()) };
         loop {
             match self.idle[at].receive() {

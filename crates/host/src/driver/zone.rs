@@ -1,4 +1,4 @@
-//! Reports the local time zone to the core, which has no clock of its own.
+//! Reports the local time zone to the core, which has no clock.
 
 use crate::clock;
 use dogwatch_core::run::input::Input;
@@ -25,7 +25,7 @@ impl Zone {
     }
 
     /// Returns the input to report, if the distance from UTC is new.
-    pub fn news(&mut self, now: Moment) -> Option<Input> {
+    pub fn changed(&mut self, now: Moment) -> Option<Input> {
         if !self.wanted || self.looked.is_some_and(|looked| now.boot.since(looked) < LOOK) {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Tests that the same session leads to the same facts and verdicts in a run, in `exec` and in a replay.
 
-use super::copy::Ears;
+use super::copy::CopyState;
 use crate::driver::inbox::{Inbox, Mail};
 use crate::process::sinks::SessionSink;
 use dogwatch_agents::{Listener, Splitter};
@@ -9,7 +9,7 @@ use dogwatch_core::run::input::Input as RunInput;
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::feed::{Heard, Input, Stream};
+use dogwatch_core::watch::feed::{FeedItem, Input, Stream};
 use dogwatch_core::watch::replay::{Finish, Looks, Player};
 use dogwatch_core::watch::{Channel, Fact, Session as Watched, StopReason, Verdict, Watch};
 
@@ -73,7 +73,7 @@ impl Path for Run {
     fn take(&mut self, at: Awake, happens: &Happens) -> Vec<Fact> {
         match happens {
             Happens::Prints(stream, bytes) => {
-                self.sink.hear(at, *stream, bytes);
+                self.sink.receive(at, *stream, bytes);
                 self.posted()
             }
             Happens::Other(input) => {
@@ -92,26 +92,26 @@ impl Path for Run {
     }
 }
 
-fn facts(heard: Vec<Heard>) -> Vec<Fact> {
-    let facts = heard.into_iter().filter_map(|heard| match heard {
-        Heard::Fact(fact) => Some(fact),
-        Heard::Issue(_) => None,
+fn facts(items: Vec<FeedItem>) -> Vec<Fact> {
+    let facts = items.into_iter().filter_map(|item| match item {
+        FeedItem::Fact(fact) => Some(fact),
+        FeedItem::Issue(_) => None,
     });
     facts.collect()
 }
 
-impl Path for Ears {
+impl Path for CopyState {
     fn take(&mut self, at: Awake, happens: &Happens) -> Vec<Fact> {
         self.with(|listener| match happens {
             Happens::Prints(stream, bytes) => listener.chunk(at, *stream, bytes),
             Happens::Other(input) => listener.feed().take(at, input.clone()),
         });
-        facts(self.heard())
+        facts(self.take_items())
     }
 
     fn flush(&mut self, at: Awake) -> Vec<Fact> {
         self.with(|listener| listener.feed().flush(at));
-        facts(self.heard())
+        facts(self.take_items())
     }
 }
 
@@ -192,8 +192,8 @@ fn replayed(policy: &WatchPolicy, session: &Session) -> Vec<Change> {
 #[track_caller]
 fn agreed(policy: &WatchPolicy, session: &Session, name: &str) -> (Vec<(u64, Fact)>, Vec<Change>) {
     let in_run = judged(&mut Run::new(session.reader), policy, session);
-    let mut ears = Ears::new(Listener::new(session.reader)).expect("a bell");
-    assert_eq!(judged(&mut ears, policy, session), in_run, "{name}: exec and a run");
+    let mut copy_state = CopyState::new(Listener::new(session.reader)).expect("a bell");
+    assert_eq!(judged(&mut copy_state, policy, session), in_run, "{name}: exec and a run");
     assert_eq!(replayed(policy, session), in_run.1, "{name}: a replay and a run");
     in_run
 }

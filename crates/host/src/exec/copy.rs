@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 use dogwatch_agents::Listener;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::feed::{Heard, Input, Stream};
+use dogwatch_core::watch::feed::{FeedItem, Input, Stream};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::io::Errno;
 use rustix::pipe::{PipeFlags, pipe_with};
@@ -32,7 +32,7 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// The state shared between the copiers and the main thread.
 #[derive(Clone)]
-pub struct Ears(Arc<Shared>);
+pub struct CopyState(Arc<Shared>);
 
 struct Shared {
     bell: OwnedFd,
@@ -51,7 +51,7 @@ struct State {
 struct Pipe {
     /// The read end of the pipe; `None` once closed.
     fd: Option<Arc<OwnedFd>>,
-    /// Since when a write of ours has been blocked by the reader of our output.
+    /// Since when the reader of our output has blocked a write.
     writing: Option<Awake>,
     /// Whether the last byte was not a newline.
     midline: bool,
@@ -59,12 +59,12 @@ struct Pipe {
     lost: Option<Errno>,
 }
 
-impl Ears {
+impl CopyState {
     /// Creates the shared state for one command.
-    pub fn new(listener: Listener) -> io::Result<Ears> {
+    pub fn new(listener: Listener) -> io::Result<CopyState> {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
         let state = Mutex::new(State { listener, pipes: Default::default(), stirred: false });
-        Ok(Ears(Arc::new(Shared { bell, state, changed: Condvar::new() })))
+        Ok(CopyState(Arc::new(Shared { bell, state, changed: Condvar::new() })))
     }
 
     /// Creates a pipe, starts copying from it, and returns the command's end.
@@ -75,7 +75,7 @@ impl Ears {
         rustix::fs::fcntl_setfl(&ours, flags | rustix::fs::OFlags::NONBLOCK)?;
         let fd = Arc::new(ours);
         self.lock().pipes[stream as usize].fd = Some(Arc::clone(&fd));
-        let copier = Copier { ears: self.clone(), stream, fd, buffer: vec![0; BUFFER] };
+        let copier = Copier { copy_state: self.clone(), stream, fd, buffer: vec![0; BUFFER] };
         std::thread::Builder::new().name("copy".into()).spawn(move || copier.run())?;
         Ok(theirs)
     }
@@ -97,10 +97,10 @@ impl Ears {
     }
 
     /// Takes what was read since the last call.
-    pub fn heard(&self) -> Vec<Heard> {
-        let heard = self.lock().listener.take();
+    pub fn take_items(&self) -> Vec<FeedItem> {
+        let items = self.lock().listener.take();
         self.0.changed.notify_all();
-        heard
+        items
     }
 
     /// Runs `act` on the locked listener.
@@ -173,7 +173,7 @@ impl Ears {
     }
 }
 
-impl AsFd for Ears {
+impl AsFd for CopyState {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.0.bell.as_fd()
     }
@@ -187,7 +187,7 @@ impl Pipe {
 }
 
 struct Copier {
-    ears: Ears,
+    copy_state: CopyState,
     stream: Stream,
     fd: Arc<OwnedFd>,
     buffer: Vec<u8>,
@@ -197,7 +197,7 @@ impl Copier {
     fn run(mut self) {
         while let Some(got) = self.take() {
             let written = write_all(target(self.stream), &self.buffer[..got]);
-            let mut state = self.ears.lock();
+            let mut state = self.copy_state.lock();
             let pipe = &mut state.pipes[self.stream as usize];
             pipe.writing = None;
             match written {
@@ -214,9 +214,9 @@ impl Copier {
     fn take(&mut self) -> Option<usize> {
         loop {
             wait(self.fd.as_fd(), PollFlags::IN);
-            let mut state = self.ears.lock();
+            let mut state = self.copy_state.lock();
             while state.listener.feed().waiting() > MAX_WAITING {
-                let waited = self.ears.0.changed.wait_timeout(state, WAIT);
+                let waited = self.copy_state.0.changed.wait_timeout(state, WAIT);
                 state = waited.unwrap_or_else(PoisonError::into_inner).0;
             }
             let got = match rustix::io::read(&*self.fd, &mut self.buffer[..]) {
@@ -229,11 +229,11 @@ impl Copier {
             let pipe = &mut state.pipes[self.stream as usize];
             pipe.writing = Some(now);
             pipe.midline = bytes.last() != Some(&b'\n');
-            let news = state.listener.feed().waiting() > 0 || state.listener.feed().holds().is_some();
+            let waits = state.listener.feed().waiting() > 0 || state.listener.feed().holds().is_some();
             drop(state);
-            self.ears.0.changed.notify_all();
-            if news {
-                self.ears.ring();
+            self.copy_state.0.changed.notify_all();
+            if waits {
+                self.copy_state.ring();
             }
             return Some(got);
         }
@@ -242,16 +242,16 @@ impl Copier {
     /// Closes our stdout when the command closes its own, so that the reader sees the end. Our stderr stays open
     /// for our own messages.
     fn close(self) {
-        let Copier { ears, stream, fd, .. } = self;
+        let Copier { copy_state, stream, fd, .. } = self;
         if let (Stream::Stdout, Ok(null)) =
             (stream, std::fs::OpenOptions::new().write(true).open("/dev/null"))
         {
             let _ = rustix::stdio::dup2_stdout(null);
         }
         drop(fd);
-        ears.lock().pipes[stream as usize].fd = None;
-        ears.0.changed.notify_all();
-        ears.ring();
+        copy_state.lock().pipes[stream as usize].fd = None;
+        copy_state.0.changed.notify_all();
+        copy_state.ring();
     }
 }
 

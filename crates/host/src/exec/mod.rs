@@ -4,7 +4,7 @@
 //! Theory of operation. The command inherits our stdin. Its stdout and stderr are pipes that `copy` drains into
 //! ours, and a listener turns the output into facts. The main thread sleeps in one `poll` over the keeper, the
 //! signals, the copiers' bell and one timer. It consults `watching` whenever something is new or due. While the
-//! command is silent nothing runs, except for two samples of its CPU use. There is no run, no lock and no state
+//! command is silent nothing runs, except for two samples of its CPU use. The command needs no run, lock or state
 //! directory; `record` writes events to a file on request.
 //!
 //! The binary calls [`run`] from its only thread. The core decides verdicts; the keeper ends process trees.
@@ -32,7 +32,7 @@ use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Fact;
-use dogwatch_core::watch::feed::{Heard, Stream};
+use dogwatch_core::watch::feed::{FeedItem, Stream};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -45,9 +45,9 @@ use crate::process::keeper::{self, Keeper, Order, Report};
 use crate::process::orphans;
 use crate::process::sample::sample;
 use crate::sys::{SignalFd, Timer};
-use copy::Ears;
+use copy::CopyState;
 use record::{Record, iteration, node};
-use watching::{Follows, Watching};
+use watching::{Consequences, Watching};
 
 /// How long to wait for the pipes to be drained before silence is judged.
 const DRAIN_BOUND: Duration = Duration::from_millis(500);
@@ -130,7 +130,7 @@ struct Exec {
     keeper: Keeper,
     /// The nonce that its processes carry, unless an outer dogwatch has set one.
     nonce: Option<String>,
-    ears: Ears,
+    copy_state: CopyState,
     /// Whether both streams go through one pipe.
     merged: bool,
     workspace: Option<PathWaker>,
@@ -178,7 +178,7 @@ impl Exec {
         self.arm()?;
         let mut fds = [
             PollFd::from_borrowed_fd(self.signals.as_fd(), PollFlags::IN),
-            PollFd::from_borrowed_fd(self.ears.as_fd(), PollFlags::IN),
+            PollFd::from_borrowed_fd(self.copy_state.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.keeper.as_fd(), PollFlags::IN),
             PollFd::from_borrowed_fd(self.timer.as_fd(), PollFlags::IN),
         ];
@@ -193,7 +193,7 @@ impl Exec {
         let continued = (signals || interrupted) && self.take_signals()?;
         self.note_absence(continued);
         if bell {
-            self.ears.quiet();
+            self.copy_state.quiet();
             self.listen();
         }
         if keeper {
@@ -298,7 +298,7 @@ impl Exec {
     fn emptied(&mut self) {
         self.life.reported();
         if self.life.exit().is_some() {
-            let closed = self.ears.closed();
+            let closed = self.copy_state.closed();
             self.phase = if closed { Phase::Over } else { self.delivering() };
         }
     }
@@ -318,10 +318,10 @@ impl Exec {
         if self.main.is_some() {
             self.take_facts();
         }
-        if let Some(workspace) = self.workspace.as_ref().filter(|_| self.ears.stirred()) {
+        if let Some(workspace) = self.workspace.as_ref().filter(|_| self.copy_state.stirred()) {
             workspace.rearm();
         }
-        if self.ears.closed() {
+        if self.copy_state.closed() {
             if self.life.exit().is_none() {
                 // Usually the command has exited and only the report is missing. A stopped keeper is continued.
                 self.keeper.nudge();
@@ -338,21 +338,21 @@ impl Exec {
 
     /// Starts to follow the subagent log, once the stream has shown the session's id.
     fn follow_subagents(&mut self) {
-        let known = || self.ears.with(|listener| listener.session_id().map(str::to_owned));
+        let known = || self.copy_state.with(|listener| listener.session_id().map(str::to_owned));
         if let Some(session) = self.trail.as_ref().and_then(|_| known())
             && let Some(trail) = self.trail.take()
         {
-            let ears = self.ears.clone();
+            let copy_state = self.copy_state.clone();
             self.following =
-                Following::start(trail, &session, move |found| ears.subagents_did(found.activity));
+                Following::start(trail, &session, move |found| copy_state.subagents_did(found.activity));
         }
     }
 
     fn take_facts(&mut self) {
-        for heard in self.ears.heard() {
-            match heard {
-                Heard::Fact(fact) => self.take_fact(fact),
-                Heard::Issue(issue) => {
+        for item in self.copy_state.take_items() {
+            match item {
+                FeedItem::Fact(fact) => self.take_fact(fact),
+                FeedItem::Issue(issue) => {
                     let event = self.watching.as_mut().and_then(|w| w.issue_found(clock::awake(), issue));
                     event.into_iter().for_each(|event| self.add(event));
                 }
@@ -371,7 +371,7 @@ impl Exec {
         let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
         self.add(fact.into_event(node(), iteration(), until));
         if answered {
-            self.add(went_on());
+            self.add(continued());
         }
         self.follow(follows);
     }
@@ -384,7 +384,7 @@ impl Exec {
     }
 
     /// Records a verdict with its evidence, before the first signal is sent.
-    fn follow(&mut self, Follows { event, stop }: Follows) {
+    fn follow(&mut self, Consequences { event, stop }: Consequences) {
         if !self.is_watched() {
             return;
         }
@@ -402,7 +402,7 @@ impl Exec {
 
     /// Adds to the message that the output is not being read, since that may explain the silence.
     fn with_reader(&self, message: String) -> String {
-        match self.ears.held_up(clock::awake()) {
+        match self.copy_state.held_up(clock::awake()) {
             held if held >= HELD_UP => {
                 format!("{message}; its output has not been read for {:.1}s", held.as_secs_f64())
             }
@@ -415,7 +415,7 @@ impl Exec {
         let now = clock::awake();
         if self.is_watched() {
             self.following.iter().for_each(Following::look);
-            self.ears.drain(DRAIN_BOUND);
+            self.copy_state.drain(DRAIN_BOUND);
             self.listen();
             self.look();
         }
@@ -428,7 +428,7 @@ impl Exec {
                 }
             }
             Phase::Delivering(at) if now >= at => {
-                let pending = self.ears.pending() && self.stop.is_none();
+                let pending = self.copy_state.pending() && self.stop.is_none();
                 self.phase = if pending { self.delivering() } else { Phase::Over };
             }
             Phase::Delivering(_) | Phase::Over => {}
@@ -532,7 +532,7 @@ impl Exec {
         if self.phase == Phase::Over {
             return;
         }
-        let buried = self.keeper.bury();
+        let buried = self.keeper.kill_keeper();
         let nonce = self.nonce.as_deref();
         let adopted = keeper::end_adopted(|pid| nonce.is_some_and(|nonce| orphans::has_nonce(pid, nonce)));
         let since = orphans::start_time(std::process::id()).unwrap_or(0);
@@ -575,7 +575,7 @@ impl Exec {
     fn record_end(&mut self) {
         let Some(exit) = self.life.exit() else { return };
         let end = clock::awake();
-        let mut report = self.ears.with(|listener| listener.report(end, "", Some(exit), |_| None));
+        let mut report = self.copy_state.with(|listener| listener.report(end, "", Some(exit), |_| None));
         report.leftovers = self.leftovers.clone();
         self.listen_at_the_end();
         let (ended_by, lasted) = (self.ended_by(), end.since(self.started));
@@ -583,7 +583,7 @@ impl Exec {
         self.add(Event::SessionEnded(report.session_ended(node(), iteration(), how)));
     }
 
-    /// Records what arrived at the very end. Nothing is judged any more.
+    /// Records the output that arrived at the very end. It is no longer judged.
     fn listen_at_the_end(&mut self) {
         self.take_facts();
     }
@@ -601,7 +601,7 @@ impl Exec {
         if let Some(error) = self.record.lost.take() {
             self.said.push(format!("events were lost: {error}"));
         }
-        let lost = self.ears.lost();
+        let lost = self.copy_state.lost();
         for (stream, error) in &lost {
             let (stream, error) = (stream.name(), io::Error::from(*error));
             self.said.push(format!("cannot write to {stream}: {error}; output of the command was lost"));
@@ -618,7 +618,7 @@ impl Exec {
         };
         let code = if code == 0 && !lost.is_empty() { OUTPUT_LOST } else { code };
         let stream = if self.merged { Stream::Stdout } else { Stream::Stderr };
-        Outcome { code, midline: self.ears.midline(stream), said: self.said }
+        Outcome { code, midline: self.copy_state.midline(stream), said: self.said }
     }
 }
 
@@ -628,7 +628,7 @@ const INTERNAL: u8 = 5;
 /// The exit code if the command succeeded but its output could not be written, as in the core utilities.
 const OUTPUT_LOST: u8 = 1;
 
-fn went_on() -> Event {
+fn continued() -> Event {
     Event::NeedsHumanEnded { node: node(), iteration: iteration(), by: HumanEndedBy::Progress }
 }
 

@@ -10,7 +10,7 @@ use dogwatch_core::run::life::Life;
 use dogwatch_core::watch::feed::Stream;
 use rustix::process::Signal;
 
-use super::copy::Ears;
+use super::copy::CopyState;
 use super::record::Record;
 use super::{Exec, ExecError, Phase, Plan};
 use crate::absence::Absence;
@@ -37,8 +37,8 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
     taken.retain(|signal| !ignores(*signal));
     block(&taken)?;
     let keeper = Keeper::start(None)?;
-    let ears = Ears::new(Listener::new(plan.reader))?;
-    let workspace = plan.workspace.as_deref().map(|dir| watch(dir, json, &ears)).transpose()?;
+    let copy_state = CopyState::new(Listener::new(plan.reader))?;
+    let workspace = plan.workspace.as_deref().map(|dir| watch(dir, json, &copy_state)).transpose()?;
     let merged = same_file();
     let mut exec = Exec {
         policy: plan.policy,
@@ -47,7 +47,7 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
         record,
         keeper,
         nonce: nonce()?,
-        ears,
+        copy_state,
         merged,
         workspace,
         trail: crate::fs::subagent_log::of(plan.reader, &here()),
@@ -75,9 +75,9 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
 impl Exec {
     fn launch(&mut self) -> io::Result<()> {
         let stdin = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3)?;
-        let stdout = self.ears.copy(Stream::Stdout)?;
+        let stdout = self.copy_state.copy(Stream::Stdout)?;
         // Our stdout and stderr are the same file. Two pipes would lose the order of the output.
-        let stderr = if self.merged { stdout.try_clone()? } else { self.ears.copy(Stream::Stderr)? };
+        let stderr = if self.merged { stdout.try_clone()? } else { self.copy_state.copy(Stream::Stderr)? };
         let env =
             self.nonce.iter().map(|nonce| (orphans::NONCE_VAR.into(), Some(nonce.clone().into_bytes())));
         let order = StartOrder {
@@ -125,13 +125,13 @@ fn nonce() -> io::Result<Option<String>> {
 
 /// Watches the workspace. Files that we write ourselves do not count: our state, the events, and output redirected to
 /// files there.
-fn watch(dir: &Path, json: Option<&Path>, ears: &Ears) -> Result<PathWaker, ExecError> {
+fn watch(dir: &Path, json: Option<&Path>, copy_state: &CopyState) -> Result<PathWaker, ExecError> {
     let refused = |error| ExecError::Workspace { path: dir.display().to_string(), error };
     if !std::fs::metadata(dir).map_err(refused)?.is_dir() {
         return Err(refused(io::ErrorKind::NotADirectory.into()));
     }
     let written = outputs::own_files().into_iter().chain(json.map(Path::to_owned));
     let ours: Vec<PathBuf> = written.chain([home::user_state_dir()]).collect();
-    let ears = ears.clone();
-    PathWaker::watch_tree(dir, &ours, move |digest| ears.workspace_changed(digest)).map_err(refused)
+    let copy_state = copy_state.clone();
+    PathWaker::watch_tree(dir, &ours, move |digest| copy_state.workspace_changed(digest)).map_err(refused)
 }

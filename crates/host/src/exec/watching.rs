@@ -1,4 +1,4 @@
-//! Feeds facts about the command to the watchdog and translates its answers, by the same rules as in a run.
+//! Passes facts about the command to the watchdog and translates its verdicts, by the same rules as in a run.
 
 use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
@@ -14,9 +14,9 @@ pub struct Watching {
     health: Health,
 }
 
-/// The consequences of an answer.
+/// The consequences of a verdict.
 #[derive(Default)]
-pub struct Follows {
+pub struct Consequences {
     pub event: Option<Event>,
     /// Why the command must be stopped, if it must.
     pub stop: Option<String>,
@@ -29,7 +29,7 @@ impl Watching {
         Watching { monitor, health: Health::default() }
     }
 
-    /// Returns when the answer may change next, or a sample is due.
+    /// Returns when the verdict may change next, or when a sample is due.
     pub fn due(&self) -> Option<Awake> {
         self.monitor.due()
     }
@@ -45,11 +45,11 @@ impl Watching {
     }
 
     /// Passes a fact to the watchdog.
-    pub fn take(&mut self, now: Awake, fact: &Fact) -> Follows {
+    pub fn take(&mut self, now: Awake, fact: &Fact) -> Consequences {
         self.monitor.take(now, fact);
         self.health.noted(fact);
         // Progress only moves a deadline, so there is nothing to judge.
-        if matches!(fact, Fact::Observed(_)) { Follows::default() } else { self.judge(now) }
+        if matches!(fact, Fact::Observed(_)) { Consequences::default() } else { self.judge(now) }
     }
 
     /// Returns an event when a health issue begins.
@@ -62,13 +62,13 @@ impl Watching {
     }
 
     /// Asks the watchdog for a verdict.
-    pub fn judge(&mut self, now: Awake) -> Follows {
-        let Some(answer) = self.monitor.judge(now) else { return Follows::default() };
+    pub fn judge(&mut self, now: Awake) -> Consequences {
+        let Some(answer) = self.monitor.judge(now) else { return Consequences::default() };
         let stop = match &answer {
             Assessment { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
             _ => None,
         };
         // `exec` has no next session that could recover.
-        Follows { event: answer.event(node(), iteration(), false), stop }
+        Consequences { event: answer.event(node(), iteration(), false), stop }
     }
 }

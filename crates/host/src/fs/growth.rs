@@ -62,16 +62,16 @@ impl Growth {
     pub fn take(&self) -> io::Result<Vec<FileChange>> {
         let mut buffer = [MaybeUninit::uninit(); BUFFER];
         let mut reader = Reader::new(&self.fd, &mut buffer);
-        let mut heard = Vec::new();
+        let mut changes = Vec::new();
         loop {
             let event = match reader.next() {
                 Ok(event) => event,
-                Err(Errno::AGAIN) => return Ok(heard),
+                Err(Errno::AGAIN) => return Ok(changes),
                 Err(Errno::INTR) => continue,
                 Err(error) => return Err(error.into()),
             };
             let watched = Watched(event.wd());
-            let news = if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
+            let change = if event.events().contains(inotify::ReadFlags::QUEUE_OVERFLOW) {
                 FileChange::Everything
             } else if event.events().contains(inotify::ReadFlags::IGNORED) {
                 FileChange::Gone(watched)
@@ -81,11 +81,11 @@ impl Growth {
                     event.file_name().map_or_else(Vec::new, |name| name.to_bytes().to_vec()),
                 )
             };
-            if !heard.contains(&news) {
-                heard.push(news);
+            if !changes.contains(&change) {
+                changes.push(change);
             }
             if reader.is_buffer_empty() {
-                return Ok(heard);
+                return Ok(changes);
             }
         }
     }

@@ -55,7 +55,7 @@ pub struct Request {
     pub known: Vec<String>,
     /// dogwatch's own directories, where nothing is pinned.
     pub state_dirs: Vec<PathBuf>,
-    /// Also digest the work tree, to recognize progress where there are no snapshots.
+    /// Also digest the work tree, to recognize progress without snapshots.
     pub tree: bool,
 }
 

@@ -1,4 +1,4 @@
-//! Runs git in a uniform way: no program or setting of the user that could run or block, and bounded output.
+//! Runs git in a uniform way: without programs or settings of the user that could run or block, and with bounded output.
 
 /// Merges of branches.
 pub mod merge;
@@ -95,7 +95,7 @@ impl Git {
     }
 
     /// Disables the filters that these settings keys configure. Attributes name a filter, but only settings define
-    /// its program; without a program there is no filter.
+    /// its program, and a filter without a program does nothing.
     pub(crate) fn turn_off_filters(&mut self, keys: &[Vec<u8>]) {
         let mut names: Vec<&[u8]> = keys.iter().filter_map(|key| filter_name(key)).collect();
         names.sort_unstable();
@@ -209,7 +209,10 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum belongs to another crate and may gain variants"
+    )]
     fn start(mut command: Command, args: &[&str], until: Option<Instant>) -> Result<Running, GitError> {
         let mut child = command.spawn().map_err(|error| match error.kind() {
             // A missing directory gives the same error.
@@ -323,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn filter_of_any_name_is_overridden() {
+    fn a_filter_of_any_name_is_overridden() {
         assert_eq!(filter_name(b"filter.lfs.clean"), Some(&b"lfs"[..]));
         assert_eq!(filter_name(b"filter.a.b.process"), Some(&b"a.b"[..]));
         assert_eq!(filter_name(b"filter.broken"), None);

@@ -15,7 +15,7 @@ const MAX_ANCESTORS: usize = 1024;
 const MAX_ENVIRONMENT: u64 = 8 * 1024 * 1024;
 
 /// Returns the facts about the process `pid`, as the process `run` sees them. A pid of 0 belongs to a process outside
-/// our pid namespace, and no session of ours can be there.
+/// this pid namespace, where dogwatch starts no sessions.
 pub fn examine(pid: i32, run: u32) -> Caller {
     let run = i32::try_from(run).unwrap_or(0);
     let mut caller = Caller::default();

@@ -83,7 +83,7 @@ impl ProgramRunner {
     }
 
     /// Like [`ProgramRunner::run`], but gives the program up to `most` as long as it uses CPU time in every period of
-    /// `quiet`. A program that is slow to start is thus told from one that hangs.
+    /// `quiet`. This distinguishes a program that is slow to start from one that hangs.
     pub fn run_while_busy(
         &mut self,
         argv: &[&str],

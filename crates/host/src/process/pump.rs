@@ -184,7 +184,7 @@ impl<S> Drop for Pump<S> {
     }
 }
 
-/// Marks the thread as ended when dropped, also if the sink panics.
+/// Marks the thread as ended when dropped, even if the sink panics.
 struct EndMark(Arc<Control>);
 
 impl Drop for EndMark {

@@ -13,7 +13,7 @@ use std::io::Read;
 
 /// The most processes that are read. On a machine with more, the sample is incomplete.
 const MAX_PROCESSES: usize = 100_000;
-/// The most bytes of a process's line in /proc: 52 fields, of which the longest are numbers of 20 digits.
+/// The most bytes of a process's line in /proc: 52 fields; the longest are numbers of 20 digits.
 const MAX_STAT: usize = 2048;
 /// The name of dogwatch's MCP server process, which distinguishes it from the processes of an agent.
 const MCP_SERVER: &CStr = c"dogwatch-mcp";
@@ -98,7 +98,7 @@ impl Sampler {
 /// Samples the tree below a keeper, from a new scan.
 ///
 /// The agent's own processes do not count: its main process and, for `structured` CLIs, its whole session, since
-/// those start every tool in a session of its own. Dogwatch's MCP server and the servers behind it do not count as
+/// those start every tool in a new session. Dogwatch's MCP server and the servers behind it do not count as
 /// children, because they live as long as the agent, whether it works or not. Their CPU time does count, because a
 /// check that the agent requested runs there.
 pub fn sample(keeper: u32, main: u32, structured: bool) -> Sample {

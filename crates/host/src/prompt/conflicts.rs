@@ -15,7 +15,7 @@ pub(super) fn block(conflicts: &[Conflict]) -> String {
         let files: Vec<String> = files.iter().map(|file| format!("`{file}`")).collect();
         text.push_str(&format!("\n\n- from `{from}`: {}", files.join(", ")));
         for line in detail.lines() {
-            // Indentation quotes what git says, whatever the names of files contain.
+            // Indentation quotes the output of git, even if file names contain markup.
             text.push_str("\n    ");
             text.push_str(line);
         }

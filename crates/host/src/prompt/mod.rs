@@ -48,7 +48,7 @@ pub struct Assembled {
     pub about_file: Option<Input>,
     /// Trouble with the recovery template.
     pub trouble: Option<Input>,
-    /// Why there is no prompt.
+    /// The error, if the prompt could not be assembled.
     pub fault: Option<String>,
 }
 

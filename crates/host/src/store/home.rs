@@ -103,7 +103,7 @@ pub fn user_config_file() -> Option<PathBuf> {
 /// directory or its parent.
 pub fn make_private(path: &Path) -> io::Result<()> {
     if path.starts_with(NOWHERE) {
-        return Err(io::Error::other("there is no home directory; set HOME or XDG_STATE_HOME"));
+        return Err(io::Error::other("cannot find the home directory; set HOME or XDG_STATE_HOME"));
     }
     let parent = path.parent().filter(|parent| parent.parent().is_some());
     // Check the parent before creating anything in it. A missing parent is created below.

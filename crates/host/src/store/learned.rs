@@ -1,7 +1,7 @@
-//! What a loop has learned about the arrival of its work, read from the records of its earlier runs.
+//! The arrival times of work that a loop has learned, read from the records of its earlier runs.
 //!
-//! A run with `idle.strategy: learned` records its state when it starts, so only the runs since then are read. `gc` keeps the state of
-//! the runs that it removes in a file of its own.
+//! A run with `idle.strategy: learned` records its state when it starts, so only the runs since then are read. `gc`
+//! keeps the state of the runs that it removes in a separate file.
 
 use crate::clock;
 use crate::store::home::{StateDir, make_private};
@@ -40,7 +40,7 @@ pub struct Loop<'a> {
 /// The history of a loop.
 #[derive(Debug, Default)]
 pub struct LoopHistory {
-    /// What each node with an idle policy has learned.
+    /// The learned history of each node with an idle policy.
     pub nodes: BTreeMap<NodeName, History>,
     /// Why a part of the history is not used, as sentences for people.
     pub problems: Vec<String>,

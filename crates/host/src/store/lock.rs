@@ -388,7 +388,7 @@ mod tests {
 
     // promise: 2
     #[test]
-    fn a_lock_on_a_removed_file_is_no_lock() {
+    fn a_lock_on_a_removed_file_does_not_count() {
         let dir = tempfile::tempdir().expect("a directory");
         let path = dir.path().join("x.lock");
         let held = locked(&path).expect("free").expect("a lock");

@@ -1,4 +1,4 @@
-//! Copies of the records of runs that other machines supervise, for the time that somebody watches them.
+//! Copies of the records of runs that other machines supervise, kept while a client watches them.
 //!
 //! A mirror is a registry with a directory for each run. A copied journal grows as lines arrive, and its `alive` file is
 //! locked while the other machine says that the run is live. Readers of local runs therefore read copies with
@@ -21,7 +21,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 pub const MAX_COPY: u64 = 256 * 1024 * 1024;
 /// The most runs of one source that are copied.
 pub const MAX_RUNS: usize = 100;
-/// Clocks that drift less than this are not measured anew, in milliseconds.
+/// Clocks that drift less than this are not measured again, in milliseconds.
 const MAX_DRIFT_MS: u64 = 500;
 
 /// A run on another machine.
@@ -218,7 +218,7 @@ impl Drop for Mirror {
 }
 
 impl Pointer {
-    /// Returns whether a new pointer says something else. A small drift of the clocks does not count.
+    /// Returns whether a new pointer differs. A small drift of the clocks does not count.
     fn differs(&self, new: &Pointer) -> bool {
         let drifted = match (&self.origin, &new.origin) {
             (Some(old), Some(new)) => old.host != new.host || old.skew.differs(new.skew, MAX_DRIFT_MS),
@@ -260,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copied_run_is_listed_and_live_while_its_machine_says_so() {
+    fn a_copied_run_is_listed_and_live_while_its_machine_reports_it_live() {
         let (_dir, mirror) = mirror();
         let mut known = run(1);
         list(&mirror, "box", std::slice::from_ref(&known));

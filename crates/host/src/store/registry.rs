@@ -286,7 +286,7 @@ pub fn is_live(run_dir: &Path) -> bool {
     }
 }
 
-/// Returns whether the socket of the run accepts connections: the fallback if there is no lock or no such file.
+/// Returns whether the socket of the run accepts connections: the fallback without a lock or its file.
 fn answers(run_dir: &Path) -> bool {
     socket::connect(&socket::path(run_dir), Duration::from_secs(1)).is_ok()
 }

@@ -199,10 +199,10 @@ mod tests {
 
     /// Returns the error of the call. Fails the test if the call hangs.
     fn refused(way: Open, path: &Path) -> String {
-        let (said, heard) = channel();
+        let (sender, opened) = channel();
         let path = path.to_owned();
-        std::thread::spawn(move || said.send(way(&path).map(drop).map_err(|e| e.to_string())));
-        heard.recv_timeout(Duration::from_secs(10)).expect("no open waits").expect_err("refused")
+        std::thread::spawn(move || sender.send(way(&path).map(drop).map_err(|e| e.to_string())));
+        opened.recv_timeout(Duration::from_secs(10)).expect("no open waits").expect_err("refused")
     }
 
     fn in_place_of_a_file(dir: &Path) -> Vec<(PathBuf, &'static str)> {

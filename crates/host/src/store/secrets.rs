@@ -70,7 +70,7 @@ impl Secrets {
         if !self.hide_in_value(&mut value) {
             return event;
         }
-        // This fails only if a secret is part of a fixed word, such as an event's name. Then it is no secret.
+        // This fails only if the value is part of a fixed word, such as an event's name. Then it is not a secret.
         serde_json::from_value(value).unwrap_or(event)
     }
 

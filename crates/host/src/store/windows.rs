@@ -1,5 +1,5 @@
-//! What the runs of this user last learned about the windows of each account, so that a new run does not have to call
-//! an agent to find out that its window is used up. One small file per account, replaced atomically.
+//! The latest windows of each account that the runs of this user reported, so that a new run does not have to call an
+//! agent to find out that its window is used up. Each account has one small file, which is replaced atomically.
 
 use crate::store::home;
 use crate::store::safe_file;
@@ -42,7 +42,7 @@ impl WindowStore {
         std::fs::rename(&new, file)
     }
 
-    /// Returns what is known about the accounts of a plan whose agents have a limit. What cannot be read is unknown.
+    /// Returns the known windows of the accounts of a plan whose agents have a limit. Unreadable files are skipped.
     pub fn of_plan(&self, plan: &Plan) -> Vec<WindowsUsed> {
         let whole = plan.graph.as_ref().is_some_and(|graph| !graph.budget.window.is_none());
         let limited = plan.nodes.iter().filter(|node| whole || !node.settings.budget.window.is_none());

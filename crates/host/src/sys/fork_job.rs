@@ -25,7 +25,7 @@ pub struct Surroundings<'a> {
     pub env: &'a [(Vec<u8>, Option<Vec<u8>>)],
 }
 
-/// Forks a single-threaded process and runs `work` in the child: in a session of its own, with no signal blocked, with the
+/// Forks a single-threaded process and runs `work` in the child: in a new session, with no signal blocked, with the
 /// default action of every signal, and with no descriptors but the standard three. Returns the pid, which is also its
 /// session id and group id, once the child has got that far.
 pub fn fork_job(surroundings: &Surroundings<'_>, work: impl FnOnce() -> u8) -> io::Result<i32> {

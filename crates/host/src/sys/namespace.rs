@@ -1,4 +1,4 @@
-//! Gives this process a mount table of its own.
+//! Gives this process a private mount table.
 
 use rustix::thread::UnshareFlags;
 use std::io;

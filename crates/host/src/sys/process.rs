@@ -23,7 +23,7 @@ pub enum Waited {
     Reaped(ReapedChild),
     /// All children are alive.
     NotYet,
-    /// There is no child. For a subreaper this means that there is no descendant either.
+    /// The process has no children. For a subreaper this means that it has no descendants either.
     NoChild,
 }
 

@@ -101,7 +101,7 @@ pub fn block_pipe_signal_here() -> io::Result<()> {
 }
 
 fn set_action(signal: Signal, action: libc::sighandler_t) -> io::Result<()> {
-    // SAFETY: callers pass only SIG_DFL and SIG_IGN, so no code of ours runs in a handler.
+    // SAFETY: callers pass only SIG_DFL and SIG_IGN, so no Rust code runs in a handler.
     if unsafe { libc::signal(signal.as_raw(), action) } == libc::SIG_ERR {
         return Err(io::Error::last_os_error());
     }

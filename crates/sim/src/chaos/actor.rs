@@ -265,7 +265,7 @@ fn delegates(tape: &mut Tape, dice: &mut Dice) {
     }
 }
 
-/// Writes how the service refuses. Every reader knows some of it; plain agents print it.
+/// Writes the refusal of the service. Every reader recognizes part of it; plain agents print it.
 fn refused(actor: Actor, reader: ReaderName, tape: &mut Tape) {
     let text = if actor == Actor::Unauthorized {
         "API Error: 401 authentication_error: invalid x-api-key"
@@ -330,7 +330,7 @@ fn changes(tape: &mut Tape, dice: &mut Dice) {
     }
 }
 
-/// What can go wrong around any process.
+/// A fault that can occur around any process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Quirk {
     /// It ignores INT and TERM.

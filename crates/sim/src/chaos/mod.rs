@@ -2,7 +2,7 @@
 //! request, kills dogwatch at any act and resumes the run.
 //!
 //! A run has two phases. In the first, anything may fail, and the checkers of `check` must hold. In the second, nothing
-//! fails any more: a run that is not over must make progress within a budget, and then end when it is asked to.
+//! fails: a run that is not over must make progress within a budget, and then end when it is asked to.
 
 mod actor;
 mod fault;
@@ -32,7 +32,7 @@ use std::rc::Rc;
 
 /// The most turns of each phase. A run that needs more spins.
 const MAX_TURNS: u64 = 300_000;
-/// How long a run may take to make progress once nothing fails any more.
+/// How long a run may take to make progress once the faults have ended.
 const RECOVERS_IN: Dur = Dur::from_hours(12);
 /// How long a run may take to end once it is asked to: two graces, the keeper's bound, a sweep, a bounded snapshot,
 /// the last notifications, and room on the disk.
@@ -173,7 +173,7 @@ fn recover(world: &mut World) {
         if moves(world) {
             return;
         }
-        assert_ne!(world.turn(), Err(Stop::Dead), "nothing kills dogwatch any more");
+        assert_ne!(world.turn(), Err(Stop::Dead), "nothing kills dogwatch in this phase");
         if world.elapsed() >= until {
             break;
         }

@@ -22,9 +22,9 @@ pub struct Scenario {
     pub seed: u64,
     /// The plan of the run.
     pub plan: Plan,
-    /// The behaviors of agents, one of which each session has.
+    /// The behaviors of agents. Each session has one of them.
     pub actors: Vec<Actor>,
-    /// What goes wrong around some processes.
+    /// The faults that occur around some processes.
     pub quirks: Vec<Quirk>,
     /// The faults of the machine.
     pub faults: Vec<(Dur, Fault)>,

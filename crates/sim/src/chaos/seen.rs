@@ -1,4 +1,4 @@
-//! What occurred in simulations. A simulation in which something never occurs says nothing about it.
+//! Counts what occurred in simulations. Something that never occurs is not tested.
 
 use super::{Actor, Fault, Scenario};
 use crate::world::World;
@@ -73,7 +73,7 @@ impl Seen {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events have words of their own")]
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
     fn look(&mut self, recorded: &Recorded) {
         match &recorded.event {
             Event::HardStop { reason, .. } => self.saw(STOP, reason.as_str()),

@@ -1,4 +1,4 @@
-//! What a budget counts only grows, also over a resume.
+//! The usage that a budget counts only grows, even across a resume.
 
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::view::View;

@@ -1,4 +1,4 @@
-//! Every verdict carries its evidence and says why, with figures.
+//! Every verdict has evidence, and a reason with figures.
 
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::watch::{Channel, Evidence};

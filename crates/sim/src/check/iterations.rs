@@ -23,7 +23,7 @@ pub(super) fn end_once(events: &[Recorded], live: &View) {
 }
 
 /// Asserts that iteration numbers are never reused.
-pub(super) fn have_numbers_of_their_own(events: &[Recorded]) {
+pub(super) fn have_unique_numbers(events: &[Recorded]) {
     let mut last = BTreeMap::new();
     for e in events {
         if let Event::IterationStarted { node, iteration, .. } = &e.event {

@@ -13,6 +13,6 @@ pub(crate) fn ends_the_run(machine: &Machine) {
         machine.leash_over().filter(|_| machine.truth.punctual && machine.exit_code.is_none())
     {
         let late = machine.clocks.now().boot.since(until);
-        assert!(late <= ENDS_IN, "the run goes on {late} after the end of its leash");
+        assert!(late <= ENDS_IN, "the run continues for {late} after the end of its leash");
     }
 }

@@ -1,7 +1,7 @@
 //! Each limit of a session holds to the tick and never early, against an oracle that was written from the table alone.
 
 use super::Truth;
-use crate::oracle::{Oracle, Said};
+use crate::oracle::{Oracle, OracleVerdict};
 use dogwatch_core::record::event::{EndStep, Event, Observation, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::settings::{Plan, WatchPolicy};
@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 /// The longest history that is judged: the oracle is slow on purpose.
 const MAX_FACTS: usize = 24;
-/// One in so many sessions without a hard stop is judged.
+/// One in this many sessions without a hard stop is judged.
 const SAMPLED: u64 = 8;
 /// How late a verdict may be after dogwatch was starved: shorter gaps do not count as absence.
 const LATE_MS: u64 = 1_000;
@@ -22,8 +22,8 @@ struct Session<'p> {
     started: Awake,
     policy: &'p WatchPolicy,
     structured: bool,
-    told: Vec<(u64, Fact)>,
-    /// When the last suspend ended. The oracle knows no progress from before that is reported after it.
+    facts: Vec<(u64, Fact)>,
+    /// When the last suspend ended. The oracle does not know progress from before the suspend that is reported after it.
     suspended: Awake,
     /// Whether the oracle can judge it exactly.
     fits: bool,
@@ -40,24 +40,24 @@ pub(super) fn hold(events: &[Recorded], plan: &Plan, truth: &Truth) {
                 let settings = &plan.nodes.iter().find(|n| n.name == *node).expect("a node").settings;
                 let reader = settings.agents().nth(*agent as usize).map(|(_, reader)| reader);
                 let structured = reader.is_some_and(|reader| reader.is_structured());
-                let (policy, told) = (&settings.watchdog, Vec::new());
+                let (policy, facts) = (&settings.watchdog, Vec::new());
                 let session = Session {
                     iteration: *iteration,
                     started: at,
                     policy,
                     structured,
-                    told,
+                    facts,
                     suspended: at,
                     fits: true,
                 };
                 open.insert(node, session);
             }
             Event::Observed { node, iteration, seen } => {
-                tell(&mut open, node, *iteration, at, &Fact::Observed(*seen));
+                take(&mut open, node, *iteration, at, &Fact::Observed(*seen));
             }
-            Event::Fact { node, iteration, fact } => tell(&mut open, node, *iteration, at, fact),
+            Event::Fact { node, iteration, fact } => take(&mut open, node, *iteration, at, fact),
             Event::NeedsHuman { node, iteration, what, .. } => {
-                tell(&mut open, node, *iteration, at, &Fact::NeedsHuman { what: what.clone() });
+                take(&mut open, node, *iteration, at, &Fact::NeedsHuman { what: what.clone() });
             }
             Event::HardStop { node, reason, .. } => {
                 if let Some(session) = open.remove(node).filter(|session| session.fits) {
@@ -67,7 +67,7 @@ pub(super) fn hold(events: &[Recorded], plan: &Plan, truth: &Truth) {
             Event::SessionSignalled { node, step: EndStep::Interrupt, .. } => {
                 close(open.remove(node), recorded, at);
             }
-            // An agent that has exited is not judged any more, however long its tree takes to end.
+            // An agent that has exited is no longer judged, however long its tree takes to end.
             Event::SessionEnded(end) => {
                 let session = open.remove(&end.node);
                 if let Some(exited) = truth.exit_of(&end.node, end.iteration) {
@@ -80,7 +80,7 @@ pub(super) fn hold(events: &[Recorded], plan: &Plan, truth: &Truth) {
     }
 }
 
-fn tell(
+fn take(
     open: &mut BTreeMap<&NodeName, Session<'_>>,
     node: &NodeName,
     iteration: Iteration,
@@ -88,7 +88,7 @@ fn tell(
     fact: &Fact,
 ) {
     if let Some(session) = open.get_mut(node).filter(|session| session.iteration == iteration) {
-        session.tell(at, fact);
+        session.take(at, fact);
     }
 }
 
@@ -98,17 +98,20 @@ fn close(session: Option<Session<'_>>, recorded: &Recorded, until: Awake) {
     if let Some(session) = session.filter(|session| sampled && session.fits) {
         let before = session.since(until).saturating_sub(LATE_MS + 1);
         // Time in which dogwatch could not run is known only after it.
-        let unknown = |(told, fact): &(u64, Fact)| *told > before && matches!(fact, Fact::Suspended { .. });
-        if session.told.iter().any(unknown) {
+        let unknown = |(at, fact): &(u64, Fact)| *at > before && matches!(fact, Fact::Suspended { .. });
+        if session.facts.iter().any(unknown) {
             return;
         }
-        let said = session.says(before);
-        assert!(!matches!(said, Said::Stop(_)), "a limit was missed: {said:?} before {recorded:?}");
+        let verdict = session.verdict(before);
+        assert!(
+            !matches!(verdict, OracleVerdict::Stop(_)),
+            "a limit was missed: {verdict:?} before {recorded:?}"
+        );
     }
 }
 
 impl Session<'_> {
-    fn tell(&mut self, at: Awake, fact: &Fact) {
+    fn take(&mut self, at: Awake, fact: &Fact) {
         // Waiting on children is counted on a coarse grid, so such histories are left to the tests of the oracle.
         let on_the_grid = match fact {
             Fact::Sampled { children, .. } => *children > 0,
@@ -123,12 +126,12 @@ impl Session<'_> {
             | Fact::NeedsHuman { .. }
             | Fact::Suspended { .. } => false,
         };
-        self.fits &= !on_the_grid && self.told.len() < MAX_FACTS;
+        self.fits &= !on_the_grid && self.facts.len() < MAX_FACTS;
         if matches!(fact, Fact::Suspended { .. }) {
             self.suspended = at;
         }
         if self.fits {
-            self.told.push((self.since(at), self.moved(fact)));
+            self.facts.push((self.since(at), self.moved(fact)));
         }
     }
 
@@ -146,10 +149,10 @@ impl Session<'_> {
         })
     }
 
-    /// Returns the oracle's verdict from what was told by then.
-    fn says(&self, at: u64) -> Said {
-        let by_then = self.told.iter().take_while(|(told, _)| *told <= at).count();
-        Oracle { policy: self.policy, structured: self.structured, told: &self.told[..by_then] }.says(at)
+    /// Returns the oracle's verdict from the facts known by then.
+    fn verdict(&self, at: u64) -> OracleVerdict {
+        let by_then = self.facts.iter().take_while(|(known, _)| *known <= at).count();
+        Oracle { policy: self.policy, structured: self.structured, facts: &self.facts[..by_then] }.verdict(at)
     }
 
     fn was_stopped(&self, at: Awake, reason: StopReason, punctual: bool) {
@@ -157,12 +160,19 @@ impl Session<'_> {
             return;
         }
         let at = self.since(at);
-        let said = self.says(at);
-        assert_eq!(said, Said::Stop(reason), "a limit was enforced too early or wrongly, after {at} ms");
-        let just_now = self.told.iter().any(|(told, _)| *told == at);
+        let verdict = self.verdict(at);
+        assert_eq!(
+            verdict,
+            OracleVerdict::Stop(reason),
+            "a limit was enforced too early or wrongly, after {at} ms"
+        );
+        let just_now = self.facts.iter().any(|(known, _)| *known == at);
         if punctual && !just_now && at > 0 {
-            let before = self.says(at - 1);
-            assert!(!matches!(before, Said::Stop(_)), "a limit was enforced late, after {at} ms: {reason}");
+            let before = self.verdict(at - 1);
+            assert!(
+                !matches!(before, OracleVerdict::Stop(_)),
+                "a limit was enforced late, after {at} ms: {reason}"
+            );
         }
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold in every run, whatever happens. Each checker is a file of its own.
+//! The invariants of every run. Each checker has its own file.
 //!
 //! Most checkers read the record of a run. `intent`, `tree` and `truth` are called by the simulated machine, at the
 //! moment of an effect.
@@ -42,7 +42,7 @@ pub fn all(events: &[Recorded], live: &View, truth: &Truth) {
     views::are_the_same_again(events, live);
     sessions::are_one_at_a_time(events);
     iterations::end_once(events, live);
-    iterations::have_numbers_of_their_own(events);
+    iterations::have_unique_numbers(events);
     waits::last_as_long_as_they_say(events, truth.punctual && !probes(live));
     budgets::only_grow(events);
     ceilings::hold(events, live);

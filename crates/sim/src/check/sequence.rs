@@ -6,7 +6,7 @@ pub(super) fn has_no_gaps(events: &[Recorded]) {
     for (i, e) in events.iter().enumerate() {
         assert_eq!(e.seq, i as u64 + 1, "the sequence has a gap at {e:?}");
     }
-    // The clocks may begin anew before a resume.
+    // The clocks may restart before a resume.
     for pair in events.windows(2).filter(|pair| !matches!(pair[1].event, Event::RunResumed(_))) {
         assert!(pair[0].awake_ms <= pair[1].awake_ms, "time runs backwards at {:?}", pair[1]);
         assert!(pair[0].boot_ms <= pair[1].boot_ms, "time runs backwards at {:?}", pair[1]);

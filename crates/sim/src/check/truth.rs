@@ -1,4 +1,4 @@
-//! What the agents really did, noted by the machine and not by dogwatch.
+//! The real actions of the agents, noted by the machine and not by dogwatch.
 
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeName};

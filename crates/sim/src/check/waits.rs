@@ -1,4 +1,4 @@
-//! A wait lasts as long as it says.
+//! A wait lasts as long as announced.
 
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use std::collections::BTreeMap;

@@ -71,7 +71,7 @@ impl Clocks {
         self.wall_lead = self.wall_lead.saturating_add(by);
     }
 
-    /// Starts the machine again. The awake and the boot clock begin anew.
+    /// Reboots the machine. The awake and the boot clock restart.
     pub fn reboot(&mut self) {
         (self.awake_from, self.boot_lead) = (self.elapsed.cast_signed() - FRESH.cast_signed(), 0);
     }

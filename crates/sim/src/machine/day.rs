@@ -9,10 +9,10 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 
 const DAY_MS: i64 = Dur::from_hours(24).as_millis().cast_signed();
-/// One in so many attempts to read the usage fails.
+/// One in this many attempts to read the usage fails.
 const UNREADABLE: u64 = 7;
 
-/// What the machine knows about the day.
+/// The usage of the day, as the machine knows it.
 #[derive(Debug, Default)]
 pub(crate) struct Day {
     /// The token limits of the plan.

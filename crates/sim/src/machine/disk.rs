@@ -13,7 +13,7 @@ use std::rc::Rc;
 pub struct DiskFaults {
     /// Writes fail. Half of the bytes are in the file.
     pub writes: u32,
-    /// Syncs fail. What was written since the last sync becomes zeros.
+    /// Syncs fail. The bytes written since the last sync become zeros.
     pub syncs: u32,
     /// Cutting the file fails.
     pub truncates: u32,

@@ -66,7 +66,7 @@ impl Machine {
         }
     }
 
-    /// The holder does not give up any more.
+    /// The holder no longer gives up.
     pub(super) fn hold_leash(&mut self) {
         self.agenda.retain(|_, what| !matches!(what, Happening::LeashDropped));
     }

@@ -144,7 +144,7 @@ pub struct Machine {
     pub answers: Vec<Result<AgentResponse, ChannelError>>,
     /// The warnings that were printed.
     pub warnings: Vec<String>,
-    /// What the agents really did, for the checkers.
+    /// The real actions of the agents, for the checkers.
     pub truth: check::Truth,
 }
 
@@ -247,11 +247,11 @@ impl Machine {
         self.truth.forget();
     }
 
-    /// Ends all faults. What is planned from outside does not happen any more.
+    /// Ends all faults. Planned external events no longer occur.
     pub(crate) fn calm(&mut self) {
         self.agenda.retain(|_, what| !what.is_from_outside());
         self.disk.borrow_mut().faults = DiskFaults::default();
-        self.life.lives_on();
+        self.life.cancel_death();
         self.hold_leash();
         (self.context_fails, self.notification_fails) = (false, false);
         self.notification_takes = Some(Dur::ZERO);

@@ -20,7 +20,7 @@ impl Mortal {
     }
 
     /// Cancels a planned death.
-    pub fn lives_on(&self) {
+    pub fn cancel_death(&self) {
         self.0.dies_at.set(None);
     }
 

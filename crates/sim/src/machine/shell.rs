@@ -6,7 +6,7 @@ use crate::check;
 use dogwatch_agents::Listener;
 use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
-    Buried, ChannelError, Collected, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
+    ChannelError, Collected, KeeperKilled, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
     WantedPrompt, Woken,
 };
 use dogwatch_core::record::event::{Event, Recorded};
@@ -90,10 +90,10 @@ impl Machine {
         assert_eq!(before, None, "{job:?} was started while another tree was alive");
         let act = (self.script)(job);
         if let Some(error) = act.refused.clone() {
-            return Err(Unsent { error, again: false, news: Vec::new() });
+            return Err(Unsent { error, again: false, inputs: Vec::new() });
         }
         if let Some(error) = act.unstarted.clone() {
-            return Err(Unsent { error, again: true, news: Vec::new() });
+            return Err(Unsent { error, again: true, inputs: Vec::new() });
         }
         if job.kind == JobKind::Session {
             assert!(self.prompts.contains(&(job.node, job.iteration)), "{job:?} has no prompt");
@@ -103,7 +103,7 @@ impl Machine {
         let listener = Machine::listens(job.kind, &act).then(|| {
             let mut listener = Listener::new(session.reader);
             if session.resumes.is_some() {
-                listener.going_on(session.charged);
+                listener.resume_from(session.charged);
             }
             listener
         });
@@ -139,7 +139,7 @@ impl Machine {
         if job.kind == JobKind::Worktree && worked {
             let (path, branch) = (format!("/trees/{}", job.node.0), format!("dogwatch/{}", job.node.0));
             let arranged = Arranged { path, branch, ..Arranged::default() };
-            // A script may have a result of its own.
+            // A script may already have a result.
             report.worktree.get_or_insert(Worktree::Ready(arranged));
         }
         if job.kind == JobKind::Commit && worked {
@@ -287,8 +287,8 @@ impl Shell for Machine {
         nodes.iter().for_each(|node| self.drains(*node));
     }
 
-    fn bury(&mut self, job: Job, number: u64) -> Buried {
-        self.buries(job, number)
+    fn kill_keeper(&mut self, job: Job, number: u64) -> KeeperKilled {
+        self.kills_keeper(job, number)
     }
 
     fn abandon(&mut self, job: Job) {
@@ -300,11 +300,11 @@ impl Shell for Machine {
     fn collect(&mut self, _: &Run, over: &Over) -> Collected {
         self.drains(over.job.node);
         let Some(tree) = self.trees.remove(&over.job.node) else {
-            return Collected { report: JobReport::default(), news: Vec::new() };
+            return Collected { report: JobReport::default(), inputs: Vec::new() };
         };
         assert_eq!((tree.processes(), tree.job), (0, over.job), "the tree of an ended job is not empty");
         let report = self.report_of(tree, over);
-        Collected { report, news: Vec::new() }
+        Collected { report, inputs: Vec::new() }
     }
 
     fn no_output(&mut self, _: &Run, _: Job, _: &str) {}
@@ -378,7 +378,7 @@ impl Shell for Machine {
         Ok(())
     }
 
-    fn wait_for_room(&mut self, pause: Dur) -> bool {
+    fn wait_for_space(&mut self, pause: Dur) -> bool {
         self.clocks.advance(pause);
         let asked =
             self.signals.iter().any(|signal| matches!(signal, Signaled::Interrupt | Signaled::End(_)));

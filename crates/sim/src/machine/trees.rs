@@ -3,7 +3,7 @@
 use super::{Happening, Machine};
 use crate::act::{Act, Does, Keeper};
 use dogwatch_agents::Listener;
-use dogwatch_core::drive::shell::{Buried, Mail, Order, Report, Sample};
+use dogwatch_core::drive::shell::{KeeperKilled, Mail, Order, Report, Sample};
 use dogwatch_core::record::event::WaitEndedBy;
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::agent_channel::AgentRequest;
@@ -30,7 +30,7 @@ pub(super) struct Tree {
     /// Whether dogwatch has given up the keeper.
     buried: bool,
     reports: VecDeque<Report>,
-    /// What was printed and not read.
+    /// Output that was printed but not read.
     pipe: Vec<(Stream, Arc<[u8]>)>,
     has_printed: bool,
     pub listener: Option<Listener>,
@@ -237,22 +237,22 @@ impl Machine {
     }
 
     /// Kills a keeper and the processes of its job.
-    pub(super) fn buries(&mut self, job: Job, number: u64) -> Buried {
+    pub(super) fn kills_keeper(&mut self, job: Job, number: u64) -> KeeperKilled {
         let now = self.elapsed();
         let Some(tree) = self.trees.get_mut(&job.node).filter(|tree| tree.number == number) else {
-            return Buried { killed: 0, all: true };
+            return KeeperKilled { killed: 0, all: true };
         };
         (tree.keeper_lives, tree.buried) = (false, true);
         tree.reports.clear();
         if *tree.dies_at.get_or_insert(now + tree.act.unkillable.as_millis()) > now {
-            return Buried { killed: 0, all: false };
+            return KeeperKilled { killed: 0, all: false };
         }
         let (killed, ran) = (tree.processes(), tree.main == Main::Runs);
         (tree.main, tree.others) = (Main::Over, 0);
         if ran {
             self.note_exit(job);
         }
-        Buried { killed, all: true }
+        KeeperKilled { killed, all: true }
     }
 
     pub(super) fn agent_does(&mut self, number: u64, does: Does) {

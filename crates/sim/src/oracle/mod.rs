@@ -15,11 +15,11 @@ use std::collections::{BTreeMap, BTreeSet};
 pub const CELL: u64 = 1_000;
 
 /// The facts with their times in milliseconds since the session's start.
-pub type Told = Vec<(u64, Fact)>;
+pub type TimedFacts = Vec<(u64, Fact)>;
 
 /// The oracle's verdict.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Said {
+pub enum OracleVerdict {
     /// The session must be stopped.
     Stop(StopReason),
     /// Continue, with a notice.
@@ -34,8 +34,8 @@ pub struct Oracle<'a> {
     pub policy: &'a WatchPolicy,
     /// Whether the agent's output is structured.
     pub structured: bool,
-    /// What is known.
-    pub told: &'a [(u64, Fact)],
+    /// The known facts.
+    pub facts: &'a [(u64, Fact)],
 }
 
 /// A stretch of progress in the watch's own time.
@@ -87,14 +87,14 @@ struct Placed {
 
 impl<'a> Oracle<'a> {
     /// Returns the verdict at this moment from all facts.
-    pub fn says(&self, now: u64) -> Said {
-        let now = now - self.frozen(self.told.len());
+    pub fn verdict(&self, now: u64) -> OracleVerdict {
+        let now = now - self.frozen(self.facts.len());
         if let Some(reason) = self.first_row(now) {
-            return Said::Stop(reason);
+            return OracleVerdict::Stop(reason);
         }
         match self.errors(now).1 {
-            true => Said::Notice,
-            false => Said::Continue(self.deferred_by(now)),
+            true => OracleVerdict::Notice,
+            false => OracleVerdict::Continue(self.deferred_by(now)),
         }
     }
 
@@ -112,7 +112,7 @@ impl<'a> Oracle<'a> {
 
     /// Returns how long the clocks were stopped, from the first `n` facts.
     fn frozen(&self, n: usize) -> u64 {
-        let spans = self.told[..n].iter().map(|(_, fact)| match fact {
+        let spans = self.facts[..n].iter().map(|(_, fact)| match fact {
             Fact::Suspended { for_ms } => *for_ms,
             _ => 0,
         });
@@ -120,7 +120,7 @@ impl<'a> Oracle<'a> {
     }
 
     /// Returns every fact with its time on the watch's clock.
-    fn facts(&self) -> Vec<(u64, &'a Fact)> {
+    fn watched_facts(&self) -> Vec<(u64, &'a Fact)> {
         let mut frozen = 0;
         let mut inner = |(at, fact): &'a (u64, Fact)| {
             if let Fact::Suspended { for_ms } = fact {
@@ -128,14 +128,14 @@ impl<'a> Oracle<'a> {
             }
             (at - frozen, fact)
         };
-        self.told.iter().map(&mut inner).collect()
+        self.facts.iter().map(&mut inner).collect()
     }
 
     /// Returns all progress in the order of the facts.
     fn pieces(&self) -> Vec<Piece> {
         let mut pieces = Vec::new();
         let single = |channel, at| Piece { channel, first: at, last: at, max_gap: 0 };
-        for (n, (at, fact)) in self.facts().into_iter().enumerate() {
+        for (n, (at, fact)) in self.watched_facts().into_iter().enumerate() {
             match fact {
                 Fact::Observed(o) => {
                     let frozen = self.frozen(n);
@@ -200,7 +200,7 @@ impl<'a> Oracle<'a> {
     /// Returns the calls in flight after the first `n` facts. A second start is the same call with better data.
     fn open(&self, n: usize) -> BTreeMap<String, Call> {
         let mut open: BTreeMap<String, Call> = BTreeMap::new();
-        for (k, (at, fact)) in self.facts().into_iter().take(n).enumerate() {
+        for (k, (at, fact)) in self.watched_facts().into_iter().take(n).enumerate() {
             match fact {
                 // A heartbeat is not a call.
                 Fact::ToolStarted(t) if t.heartbeat => {}
@@ -228,7 +228,7 @@ impl<'a> Oracle<'a> {
 
     fn subagents(&self, n: usize) -> BTreeSet<String> {
         let mut live = BTreeSet::new();
-        for (_, fact) in &self.told[..n] {
+        for (_, fact) in &self.facts[..n] {
             match fact {
                 Fact::SubagentStarted { id } => {
                     live.insert(id.clone());
@@ -248,6 +248,6 @@ impl<'a> Oracle<'a> {
             Fact::Sampled { children, cpu_ms } => Some((at, *children, *cpu_ms)),
             _ => None,
         };
-        self.facts().into_iter().take(n).filter_map(sample).collect()
+        self.watched_facts().into_iter().take(n).filter_map(sample).collect()
     }
 }

@@ -14,14 +14,14 @@ impl Oracle<'_> {
     /// Row 2: the agent waited on children without progress for too long.
     pub(super) fn children(&self, now: u64) -> bool {
         let Some(limit) = self.policy.children.duration() else { return false };
-        if (0..=self.told.len()).all(|n| !self.waits_after(n)) {
+        if (0..=self.facts.len()).all(|n| !self.waits_after(n)) {
             return false;
         }
         let pieces = self.pieces();
         let cells = (0..now).step_by(usize::try_from(CELL).expect("small"));
         let waited: u64 = cells
             .filter(|s| {
-                let n = self.told_by(*s);
+                let n = self.known_by(*s);
                 self.waits_after(n) && !Channel::ALL.iter().any(|c| self.is_fresh_at(&pieces, *c, *s, n))
             })
             .map(|s| CELL.min(now - s))
@@ -44,26 +44,26 @@ impl Oracle<'_> {
     }
 
     /// Returns the number of facts up to this moment.
-    fn told_by(&self, s: u64) -> usize {
-        self.facts().iter().filter(|(at, _)| *at <= s).count()
+    fn known_by(&self, s: u64) -> usize {
+        self.watched_facts().iter().filter(|(at, _)| *at <= s).count()
     }
 
     /// Returns whether a channel is fresh: the age is less than the ttl. Later records about this moment count too.
-    fn is_fresh_at(&self, pieces: &[Piece], channel: Channel, s: u64, told: usize) -> bool {
+    fn is_fresh_at(&self, pieces: &[Piece], channel: Channel, s: u64, known: usize) -> bool {
         let so_far: Vec<Piece> =
             pieces.iter().filter(|p| p.channel == channel && p.first <= s).copied().collect();
         let Some(last) = so_far.last() else { return false };
-        s < last.last || s - last.last < self.ttl(&so_far, told)
+        s < last.last || s - last.last < self.ttl(&so_far, known)
     }
 
     /// Row 4: the same fingerprint occurred too often. Also returns whether a notice is due at exactly this moment, which
     /// is at the third error.
     pub(super) fn errors(&self, now: u64) -> (bool, bool) {
         let (mut streaks, mut noticed) = (BTreeMap::<String, u32>::new(), None);
-        let mut told = BTreeSet::new();
+        let mut seen = BTreeSet::new();
         // The position of the last counted failure of each kind. Calls that overlap it count as the same failure.
         let mut counted = BTreeMap::<String, usize>::new();
-        for (n, (at, fact)) in self.facts().into_iter().enumerate() {
+        for (n, (at, fact)) in self.watched_facts().into_iter().enumerate() {
             if self.clears(n) {
                 streaks.clear();
                 counted.clear();
@@ -76,7 +76,7 @@ impl Oracle<'_> {
                 // Once per tool id and fingerprint, and once for calls that overlap.
                 Fact::ToolEnded { id, ok: false, error, heartbeat, .. } => {
                     let began = self.open(n).get(id).filter(|_| !heartbeat).map_or(n, |call| call.began);
-                    let first = told.insert((id.clone(), error.clone()));
+                    let first = seen.insert((id.clone(), error.clone()));
                     let overlaps = counted.get(error).is_some_and(|end| began < *end);
                     (first && !overlaps).then(|| {
                         counted.insert(error.clone(), n);
@@ -100,9 +100,9 @@ impl Oracle<'_> {
     /// Returns whether the n-th fact is new in this session: a work tree change with a new or unknown digest, or a
     /// successful result with a new pair of call and result.
     fn clears(&self, n: usize) -> bool {
-        match &self.told[n].1 {
+        match &self.facts[n].1 {
             Fact::Observed(o) if o.channel == Channel::Workspace => {
-                let digests = self.told[..n].iter().filter_map(|(_, fact)| match fact {
+                let digests = self.facts[..n].iter().filter_map(|(_, fact)| match fact {
                     Fact::Observed(o) if o.channel == Channel::Workspace => o.digest,
                     _ => None,
                 });
@@ -138,7 +138,7 @@ impl Oracle<'_> {
 
     fn all_ended(&self, n: usize) -> Vec<Placed> {
         let (mut ended, mut tree) = (Vec::new(), Tree::Untouched);
-        for (k, (at, fact)) in self.facts().into_iter().take(n).enumerate() {
+        for (k, (at, fact)) in self.watched_facts().into_iter().take(n).enumerate() {
             match fact {
                 Fact::Observed(o) if o.channel == Channel::Workspace => {
                     tree = o.digest.map_or(Tree::Unknown(k), Tree::Known);
@@ -160,9 +160,9 @@ impl Oracle<'_> {
     /// Row 5: a cycle of (call, normalized result, tree digest) with a period of 1 to 8 was repeated n times.
     pub(super) fn repetition(&self, now: u64) -> bool {
         let Some(times) = self.policy.cycles else { return false };
-        let all = self.ended(self.told.len());
+        let all = self.ended(self.facts.len());
         // A fact that clears the history starts a new one; a new successful result is its first call.
-        let last_clear = (0..self.told.len()).rev().find(|n| self.clears(*n));
+        let last_clear = (0..self.facts.len()).rev().find(|n| self.clears(*n));
         let gone = last_clear.map_or(0, |n| self.ended(n).len());
         let calls = &all[gone..];
         (1..=8).any(|period| {
@@ -193,7 +193,7 @@ impl Oracle<'_> {
             return false;
         }
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
-        let open = self.open(self.told.len());
+        let open = self.open(self.facts.len());
         open.values()
             .filter(|call| !call.delegates)
             .any(|call| call.cap.is_some_and(|cap| now >= call.since + cap && now >= spoke + cap))
@@ -206,7 +206,7 @@ impl Oracle<'_> {
             Fact::ToolStarted(tool) => tool.heartbeat,
             _ => false,
         };
-        !self.on(Channel::Stdout).is_empty() || self.told.iter().any(|(_, fact)| printed(fact))
+        !self.on(Channel::Stdout).is_empty() || self.facts.iter().any(|(_, fact)| printed(fact))
     }
 
     /// Row 7: a structured agent printed nothing for min(start, idle). Evidence defers it.
@@ -230,7 +230,8 @@ impl Oracle<'_> {
 
     /// Returns when stdout alone has been silent for too long, counted from its last progress or the start.
     fn stdout_deadline(&self) -> Option<u64> {
-        let busy = self.open(self.told.len()).values().any(|call| !call.delegates) || self.asking().is_some();
+        let busy =
+            self.open(self.facts.len()).values().any(|call| !call.delegates) || self.asking().is_some();
         let spoke = self.on(Channel::Stdout).iter().map(|p| p.last).max().unwrap_or(0);
         let idle = self.policy.idle.duration()?.as_millis();
         (!busy).then_some(spoke + idle)
@@ -244,7 +245,7 @@ impl Oracle<'_> {
 
     /// Returns when the agent asked: the first question after the last progress on stdout.
     fn asking(&self) -> Option<u64> {
-        let facts = self.facts();
+        let facts = self.watched_facts();
         let went_on = facts.iter().rposition(|(_, fact)| match fact {
             Fact::Observed(o) => o.channel == Channel::Stdout,
             Fact::ToolStarted(tool) => !tool.heartbeat,
@@ -257,7 +258,7 @@ impl Oracle<'_> {
 
     /// Returns whether the CPU time grew by at least 5 % of the time between the last two samples.
     fn works(&self) -> bool {
-        self.works_after(self.told.len())
+        self.works_after(self.facts.len())
     }
 
     pub(super) fn works_after(&self, n: usize) -> bool {
@@ -272,7 +273,7 @@ impl Oracle<'_> {
         }
         let until = |channel: Channel| {
             let pieces = self.on(channel);
-            Some((pieces.iter().map(|p| p.last).max()? + self.ttl(&pieces, self.told.len()), channel))
+            Some((pieces.iter().map(|p| p.last).max()? + self.ttl(&pieces, self.facts.len()), channel))
         };
         [Channel::McpTool, Channel::Subagent, Channel::Workspace].into_iter().filter_map(until).collect()
     }

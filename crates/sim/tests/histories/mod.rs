@@ -7,7 +7,7 @@ use dogwatch_core::settings::{Profile, Ttl, WatchPolicy};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::{Channel, Fact, Session, ToolStarted, Verdict, Watch};
-use dogwatch_sim::oracle::{CELL, Oracle, Said, Told};
+use dogwatch_sim::oracle::{CELL, Oracle, OracleVerdict, TimedFacts};
 
 /// The interval at which both are evaluated, in milliseconds.
 pub const TICK: u64 = 5 * CELL;
@@ -170,7 +170,7 @@ pub fn beaten(id: &str, ok: bool) -> Fact {
 pub struct History<'p> {
     policy: &'p WatchPolicy,
     structured: bool,
-    pub told: Told,
+    pub facts: TimedFacts,
     pub now: u64,
     /// The spans in which the watch is not evaluated, in milliseconds.
     unwatched: Vec<(u64, u64)>,
@@ -179,7 +179,7 @@ pub struct History<'p> {
 
 impl<'p> History<'p> {
     pub fn new(policy: &'p WatchPolicy, structured: bool) -> History<'p> {
-        History { policy, structured, told: vec![], now: 0, unwatched: vec![], name: String::new() }
+        History { policy, structured, facts: vec![], now: 0, unwatched: vec![], name: String::new() }
     }
 
     pub fn named(mut self, name: &str) -> Self {
@@ -199,7 +199,7 @@ impl<'p> History<'p> {
             }
             _ => {}
         }
-        self.told.push((self.now, fact));
+        self.facts.push((self.now, fact));
     }
 
     /// Adds a late record of progress: `pieces` one second apart, then silence, then the record.
@@ -217,7 +217,7 @@ impl<'p> History<'p> {
             max_gap_ms,
             ..Observation::single(channel, first_ms)
         };
-        self.told.push((self.now, Fact::Observed(seen)));
+        self.facts.push((self.now, Fact::Observed(seen)));
     }
 
     /// Adds progress on two channels whose records arrive in reverse order. The watch is not evaluated in between.
@@ -225,8 +225,8 @@ impl<'p> History<'p> {
         let (first, second) = (self.now + gap, self.now + gap + apart);
         self.now = second + silence;
         self.unwatched.push((first, self.now));
-        for (channel, seen, told) in [(channels[1], second, second), (channels[0], first, self.now)] {
-            self.told.push((told, Fact::Observed(Observation::single(channel, Awake(seen)))));
+        for (channel, seen, recorded) in [(channels[1], second, second), (channels[0], first, self.now)] {
+            self.facts.push((recorded, Fact::Observed(Observation::single(channel, Awake(seen)))));
         }
     }
 
@@ -234,15 +234,15 @@ impl<'p> History<'p> {
     pub fn moments(&self, beyond: u64) -> Vec<(u64, usize)> {
         let end = self.now + beyond;
         let mut moments = Vec::new();
-        for n in 0..=self.told.len() {
-            let from = n.checked_sub(1).map_or(0, |last| self.told[last].0);
-            let to = self.told.get(n).map_or(end, |(at, _)| *at);
+        for n in 0..=self.facts.len() {
+            let from = n.checked_sub(1).map_or(0, |last| self.facts[last].0);
+            let to = self.facts.get(n).map_or(end, |(at, _)| *at);
             moments.push((from, n));
             let ticks = (from / TICK + 1..).map(|k| k * TICK).take_while(|tick| *tick <= to);
             moments.extend(
                 ticks
                     .flat_map(|tick| [(tick - 1, n), (tick, n)])
-                    .filter(|(at, _)| *at > from && (*at < to || n == self.told.len())),
+                    .filter(|(at, _)| *at > from && (*at < to || n == self.facts.len())),
             );
         }
         moments.retain(|(at, _)| self.may_evaluate(*at));
@@ -259,18 +259,18 @@ impl<'p> History<'p> {
 
     /// Returns when the activity behind the fact with this number started.
     pub fn known_from(&self, n: usize) -> u64 {
-        let at = self.told[n].0;
+        let at = self.facts[n].0;
         let spans = self.unwatched.iter().filter(|(from, to)| *to == at && from <= to);
         spans.map(|(from, _)| *from + 1).min().unwrap_or(at).min(at)
     }
 
     /// Inserts progress at the moment of the fact with this number, just after it.
     pub fn insert(&mut self, n: usize, mut fact: Fact) {
-        let at = self.told[n].0;
+        let at = self.facts[n].0;
         if let Fact::Observed(o) = &mut fact {
             (o.first_ms, o.last_ms) = (Awake(at), Awake(at));
         }
-        self.told.insert(n + 1, (at, fact));
+        self.facts.insert(n + 1, (at, fact));
     }
 
     pub fn watch(&self) -> Watch {
@@ -278,18 +278,18 @@ impl<'p> History<'p> {
     }
 
     pub fn oracle(&self, n: usize) -> Oracle<'_> {
-        Oracle { policy: self.policy, structured: self.structured, told: &self.told[..n] }
+        Oracle { policy: self.policy, structured: self.structured, facts: &self.facts[..n] }
     }
 
     /// Evaluates both at every moment until the session is stopped, and asserts that they agree.
     pub fn compare(&self, beyond: u64) {
         let (mut watch, mut taken) = (self.watch(), 0);
         for (at, n) in self.moments(beyond) {
-            for (when, fact) in &self.told[taken..n] {
+            for (when, fact) in &self.facts[taken..n] {
                 watch.take(Awake(*when), fact);
             }
             taken = n;
-            let (ours, theirs) = (watch.evaluate(Awake(at)).verdict, self.oracle(n).says(at));
+            let (ours, theirs) = (watch.evaluate(Awake(at)).verdict, self.oracle(n).verdict(at));
             assert!(alike(&ours, &theirs), "at {at}: {ours:?}, the oracle: {theirs:?}\n{}", self.shown());
             assert_eq!(watch.evaluate(Awake(at)).verdict, ours, "evaluated twice at {at}\n{}", self.shown());
             if matches!(ours, Verdict::HardStop { .. }) {
@@ -299,7 +299,7 @@ impl<'p> History<'p> {
     }
 
     pub fn shown(&self) -> String {
-        let facts = self.told.iter().map(|(at, fact)| format!("  {at}: {fact:?}"));
+        let facts = self.facts.iter().map(|(at, fact)| format!("  {at}: {fact:?}"));
         format!(
             "{} {:?}, structured: {}\n{}",
             self.name,
@@ -310,12 +310,12 @@ impl<'p> History<'p> {
     }
 }
 
-pub fn alike(ours: &Verdict, theirs: &Said) -> bool {
+pub fn alike(ours: &Verdict, theirs: &OracleVerdict) -> bool {
     match (ours, theirs) {
-        (Verdict::HardStop { reason, .. }, Said::Stop(wanted)) => reason == wanted,
-        (Verdict::Notice { .. }, Said::Notice) => true,
-        (Verdict::Continue { deferred_by: None }, Said::Continue(by)) => by.is_empty(),
-        (Verdict::Continue { deferred_by: Some(by) }, Said::Continue(all)) => all.contains(by),
+        (Verdict::HardStop { reason, .. }, OracleVerdict::Stop(wanted)) => reason == wanted,
+        (Verdict::Notice { .. }, OracleVerdict::Notice) => true,
+        (Verdict::Continue { deferred_by: None }, OracleVerdict::Continue(by)) => by.is_empty(),
+        (Verdict::Continue { deferred_by: Some(by) }, OracleVerdict::Continue(all)) => all.contains(by),
         _ => false,
     }
 }

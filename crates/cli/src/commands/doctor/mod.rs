@@ -19,7 +19,7 @@ use std::path::Path;
 /// settings files, the clock and the server of your fleet. It does not start an agent session; it only asks each agent for its version.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Print the findings as JSON
+    /// Print the results as JSON
     #[arg(long)]
     json: bool,
 }

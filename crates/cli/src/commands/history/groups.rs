@@ -152,7 +152,7 @@ impl Group {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "it looks at a few events")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
 fn add(events: &[Recorded], by: By, groups: &mut BTreeMap<String, Group>, total: &mut Group) {
     let (mut plan, mut path): (Option<&Plan>, &str) = (None, "?");
     let mut agents: BTreeMap<&NodeName, u32> = BTreeMap::new();

@@ -128,7 +128,7 @@ fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
     file.write_all(text.as_bytes())
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn refuse(path: &Path, error: &std::io::Error) -> CliError {
     match error.kind() {
         ErrorKind::AlreadyExists => CliError::with_help(

@@ -67,7 +67,7 @@ impl Look {
         Source::new(dir, stderr, Renderer::for_session(reader, work_dir, seen.resumed.clone()))
     }
 
-    /// Notes the usage of an ended session. Several sessions of ours may continue one session of the agent.
+    /// Notes the usage of an ended session. Several dogwatch sessions may continue one session of the agent.
     fn charge(&mut self, s: &SessionEnded) {
         let Some(session) = &s.session else { return };
         let charged = self.charged.entry(s.node.clone()).or_default();

@@ -22,10 +22,11 @@ use std::path::{Path, PathBuf};
 
 /// Show what the watchdog would have done with a recording
 ///
-/// FILE is a run (its id, or the end of one), its journal (events.jsonl, or its directory), a timeline, a transcript of Claude Code
-/// (~/.claude/projects/*/*.jsonl) or a rollout of Codex (~/.codex/sessions/**/rollout-*.jsonl). A timeline is JSON
-/// lines in order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. Each user turn of a
-/// transcript is replayed alone. A line is printed whenever the verdict changes, then a summary. See docs/guide/replay.md.
+/// FILE is a run (its id or the end of its id), its journal (events.jsonl, or its directory), a timeline, a transcript of
+/// Claude Code (~/.claude/projects/*/*.jsonl) or a rollout of Codex (~/.codex/sessions/**/rollout-*.jsonl). A timeline is
+/// JSON lines in order of time, each {"t_ms": n, "line": "..."} or {"t_ms": n, "input": KIND, ...}. Each user turn of a
+/// transcript is replayed separately. The command prints a line whenever the verdict changes, then a summary. See
+/// docs/guide/replay.md.
 ///
 /// A journal is evaluated under its own policy unless a flag changes it.
 #[derive(clap::Args)]
@@ -91,7 +92,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     super::print(text.as_bytes())
 }
 
-/// Replays a timeline and measures what it needed of the limits.
+/// Replays a timeline and measures how much of each limit it used.
 pub fn replay_timeline(path: &Path, agent: ReaderName, policy: WatchPolicy) -> Result<Replayed, CliError> {
     let spans = timeline::spans(Lines::open(path)?)?;
     let mut lines = Lines::open(path)?;
@@ -99,7 +100,7 @@ pub fn replay_timeline(path: &Path, agent: ReaderName, policy: WatchPolicy) -> R
     timeline::replay(lines, spans, agent, policy, true)
 }
 
-/// Returns the file to replay. A name that is not a file selects a run by its id or its end.
+/// Returns the file to replay. A name that is not a file selects a run by its id or the end of its id.
 fn located(file: &Path) -> Result<PathBuf, CliError> {
     if file.is_dir() {
         return Ok(file.join(journal::FILE));

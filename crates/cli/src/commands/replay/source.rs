@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use std::path::Path;
 
-/// A transcript shows its format within this many records. Titles and other bookkeeping may come first.
+/// The number of records in which the format of a transcript is searched. Titles and other bookkeeping may come first.
 const MAX_HEAD_RECORDS: usize = 1_000;
 
 /// The kind of a recording.

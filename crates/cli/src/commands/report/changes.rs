@@ -18,7 +18,7 @@ const MAX_ITERATION_DIFF: usize = 100 * 1024;
 /// The most iterations whose diffs are read for an HTML report.
 const MAX_ITERATIONS: usize = 200;
 
-/// The changes of a run: of all nodes, or of each node with a worktree of its own.
+/// The changes of a run: of all nodes, or of each node with a worktree.
 #[derive(Default, Serialize)]
 pub struct Changes {
     pub parts: Vec<Part>,
@@ -27,7 +27,7 @@ pub struct Changes {
 /// The changes of one work tree.
 #[derive(Serialize)]
 pub struct Part {
-    /// The node, if it has a work tree of its own.
+    /// The node, if it has a worktree.
     pub node: Option<NodeName>,
     pub files: Vec<FileChange>,
     pub diff: Patch,

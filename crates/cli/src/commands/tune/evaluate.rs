@@ -45,7 +45,7 @@ struct Figures {
     false_percent: f64,
     /// The mean silence limit over the judged turns: how long a silent agent is waited for.
     mean_silence_s: f64,
-    /// The mean limit over their tool calls without a timeout of their own: how long a hung call is waited for.
+    /// The mean limit of tool calls that declare no timeout: how long dogwatch waits for a hung call.
     mean_call_s: f64,
     /// The turns that were stopped, with the reason and the limit.
     stopped: Vec<String>,

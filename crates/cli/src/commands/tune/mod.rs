@@ -17,14 +17,14 @@ use std::path::PathBuf;
 ///
 /// Measures how long good sessions were silent and how long their tool calls took, estimates how far the tail of these
 /// times reaches, and proposes limits. It then replays the recorded sessions under the proposed limits and shows how many
-/// good ones they would have stopped, and how much sooner they would have stopped the stuck ones. Limits are loosened from
-/// 30 good sessions on and tightened from 300 on. It changes nothing: copy the limits you like into dogwatch.toml, or set
-/// `profile: learned`. See docs/guide/replay.md.
+/// good ones they would have stopped, and how much sooner they would have stopped the stuck ones. It loosens
+/// limits once there are 30 good sessions, and tightens them once there are 300. It changes nothing: copy the limits you
+/// want into dogwatch.toml, or set `profile: learned`. See docs/guide/replay.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dogwatch tune           propose limits for this project
   dogwatch tune --import  also learn from the transcripts of Claude Code and Codex on this machine
-  dogwatch tune --all     treat all your projects as one")]
+  dogwatch tune --all     use the runs of all your projects")]
 pub struct Args {
     /// Use the runs of all your projects on this machine
     #[arg(long, short)]
@@ -140,7 +140,7 @@ fn transcript_dirs() -> Vec<PathBuf> {
     vec![of("CLAUDE_CONFIG_DIR", ".claude").join("projects"), of("CODEX_HOME", ".codex").join("sessions")]
 }
 
-/// What the sessions of one agent say.
+/// The results for the sessions of one agent.
 struct Known {
     agent: ReaderName,
     estimates: Vec<(Key, Estimate)>,

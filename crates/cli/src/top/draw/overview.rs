@@ -16,7 +16,7 @@ use ratatui_core::style::{Color, Style};
 
 /// The number of lines below the list, for the selected run.
 const DETAIL: u16 = 5;
-/// The most machines that have a line of their own.
+/// The most machines that get a separate line.
 const MAX_MACHINES: usize = 5;
 /// The most of a reason to show, in bytes.
 const MAX_REASON: usize = 300;

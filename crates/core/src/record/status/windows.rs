@@ -20,7 +20,7 @@ pub struct WindowStatus {
     pub window: WindowName,
     /// How much of it is used, in percent. Null if that is unknown: it was not reported, or the window has reset since.
     pub used_percent: Option<Percent>,
-    /// The share at which the account's agents are no longer called. Null if there is no limit.
+    /// The share at which the account's agents are no longer called. Null without a limit.
     pub limit_percent: Option<Percent>,
     /// When the window resets. Null if that is unknown.
     pub resets_at: Option<Wall>,

@@ -239,7 +239,7 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
 }
 
 /// Returns the sentence that the API and the HTML report add to an event. Plain progress has none: it is too frequent,
-/// and its fields say as much.
+/// and its fields contain the same.
 pub fn in_list(event: &Event) -> Option<String> {
     let has_one = !matches!(event, Event::Observed { .. } | Event::Unknown);
     has_one.then(|| sentence(event, Style::Full).text)

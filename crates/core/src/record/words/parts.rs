@@ -142,19 +142,20 @@ pub(super) fn windows_used(used: &WindowsUsed) -> String {
 pub(super) fn limit_set(until: Wall, account: Option<&str>) -> String {
     match account {
         Some(account) => format!("limit set for {account} until {until}"),
-        None => format!("limit set until {until}; no agent is called before"),
+        None => format!("limit set until {until}; no agent is called before then"),
     }
 }
 
 pub(super) fn human_ended(by: HumanEndedBy) -> &'static str {
     match by {
-        HumanEndedBy::Progress => "the agent continues; no input needed any more",
+        HumanEndedBy::Progress => "the agent continues; input is no longer needed",
         HumanEndedBy::Deadline => "no human input arrived in time",
         HumanEndedBy::Session => "the session ended before human input arrived",
     }
 }
 
-/// Returns the weight of the end of a wait for a person. What follows a deadline or the end of a session says enough.
+/// Returns the weight of the end of a wait for a person. After a deadline or the end of a session, the next line already
+/// says what happened.
 pub(super) fn human_weight(by: HumanEndedBy) -> Weight {
     match by {
         HumanEndedBy::Progress => Weight::Main,

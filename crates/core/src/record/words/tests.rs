@@ -60,7 +60,7 @@ fn every_display_gets_its_sentence_from_here() {
         (r#""event":"needs_human","what":"may I?","until":null"#, "needs human input: may I?", "="),
         (
             r#""event":"needs_human_ended","by":"progress""#,
-            "the agent continues; no input needed any more",
+            "the agent continues; input is no longer needed",
             "=",
         ),
         (

@@ -243,7 +243,7 @@ impl Node {
         self.next_prep_job(cx, 0);
     }
 
-    /// Starts a wait. A delay of `None` means that the wait has no end of its own, like a pause.
+    /// Starts a wait. A delay of `None` means that no timer ends the wait, as in a pause.
     pub fn wait(&mut self, cx: &mut Cx, why: WaitWhy, delay: Option<Dur>) {
         self.phase = Phase::Waiting(Wait::begin(cx, self.ix, self.iteration, why, delay));
     }

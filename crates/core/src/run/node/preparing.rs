@@ -12,7 +12,7 @@ use crate::run::job::{Job, JobKind, JobReport, OutputTail, Worktree};
 use crate::settings::{AttemptPolicy, CheckPolicy};
 use crate::text::one_line;
 
-/// The reason of a node that could not start, where no other word says more.
+/// The reason of a node that could not start, if no other word is more specific.
 const CANNOT_BEGIN: &str = "cannot_begin";
 /// The most of a command and of its last line that the reason shows, in bytes.
 const MAX_LINE_SHOWN: usize = 120;

@@ -144,7 +144,7 @@ fn the_list_shows_all_agents_and_the_age_of_ended_ones_is_fixed() {
 }
 
 #[test]
-fn origin_4_each_agent_may_have_limits_of_its_own() {
+fn origin_4_each_agent_may_have_its_own_limits() {
     let mut a = ExternalAgents::new(WatchPolicy::of(Profile::Quick));
     let asked = RequestedLimits {
         idle: Some(Dur::from_secs(600)),

@@ -22,7 +22,7 @@ use tail::TailIndex;
 pub const MIN_TO_LOOSEN: usize = 30;
 /// The fewest good sessions of an agent from which a limit is tightened.
 pub const MIN_TO_TIGHTEN: usize = 300;
-/// The fewest calls of a tool for a limit of its own.
+/// The fewest calls of a tool that gets a separate limit.
 pub const MIN_CALLS: u64 = 20;
 /// A learned limit is at least this percentage of the longest value in a good session.
 const HEADROOM_PERCENT: u64 = 120;
@@ -34,10 +34,10 @@ const TOOL_FLOOR: Dur = Dur::from_mins(5);
 const CEILING: Dur = Dur::from_hours(1);
 /// Learned limits are multiples of this.
 const STEP: Dur = Dur::from_secs(10);
-/// The most tools that get a limit of their own. The ones with the most calls come first.
+/// The most tools that get a separate limit. The ones with the most calls come first.
 pub const MAX_TOOL_LIMITS: usize = 64;
 
-/// The kind of a session, as far as it says something about limits.
+/// The kind of a session, as far as it matters for limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Kind {
@@ -165,7 +165,7 @@ impl Key {
     }
 }
 
-/// What the recorded sessions say about one limit.
+/// The evidence of the recorded sessions about one limit.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Estimate {
     /// The key, for example `watchdog.idle` or `watchdog.tools.Bash`.
@@ -265,8 +265,8 @@ impl<'a> History<'a> {
         }
     }
 
-    /// Returns the number of sessions, the longest value, and the limit that the tail estimate gives. The tail begins where
-    /// the sessions of this project say; how heavy it is, all sessions of the agent say.
+    /// Returns the number of sessions, the longest value, and the limit that the tail estimate gives. The
+    /// sessions of this project determine where the tail begins; all sessions of the agent determine how heavy it is.
     fn safe(&self, key: &Key) -> (usize, Dur, Option<Dur>) {
         let sorted = |sessions: &[&Needs]| {
             let mut values: Vec<Dur> = sessions.iter().map(|needs| key.need(needs)).collect();

@@ -7,7 +7,7 @@ use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Exit, Marker};
 use crate::settings::WatchPolicy;
 use crate::time::moment::Awake;
-use crate::watch::feed::{Feed, Heard, Input};
+use crate::watch::feed::{Feed, FeedItem, Input};
 use crate::watch::{Fact, Needs, Session, Watch};
 use std::borrow::BorrowMut;
 use std::mem::take;
@@ -48,7 +48,7 @@ pub struct Player<F = Feed> {
     started: Awake,
     structured: bool,
     looks: Looks,
-    heard: Vec<Heard>,
+    items: Vec<FeedItem>,
     lines: Vec<VerdictChange>,
     mark: Mark,
     stopped: Option<Awake>,
@@ -82,7 +82,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
             started: session.started,
             structured: session.structured,
             looks,
-            heard: Vec::new(),
+            items: Vec::new(),
             lines: Vec::new(),
             mark: Mark::PLAIN,
             stopped: None,
@@ -123,7 +123,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
         self.look_before(from);
         if self.stopped.is_none() {
             act(&mut self.feed);
-            self.pass_heard(at);
+            self.pass_items(at);
         }
     }
 
@@ -134,7 +134,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
         self.look_before(from);
         if self.stopped.is_none() {
             self.feed.borrow_mut().flush(from);
-            self.pass_heard(from);
+            self.pass_items(from);
             self.watch.take(until, &Fact::Suspended { for_ms });
             self.due = None;
         }
@@ -151,7 +151,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
     pub fn look(&mut self, at: Awake) {
         if self.stopped.is_none() {
             self.feed.borrow_mut().flush(at);
-            self.pass_heard(at);
+            self.pass_items(at);
             self.judge(at);
         }
     }
@@ -160,7 +160,7 @@ impl<F: BorrowMut<Feed>> Player<F> {
     fn release_before(&mut self, at: Awake) {
         if let Some(then) = self.feed.borrow().holds().filter(|then| *then != at) {
             self.feed.borrow_mut().release();
-            self.pass_heard(then);
+            self.pass_items(then);
         }
     }
 
@@ -181,15 +181,15 @@ impl<F: BorrowMut<Feed>> Player<F> {
         due.filter(|due| self.looked.is_none_or(|looked| *due > looked))
     }
 
-    fn pass_heard(&mut self, at: Awake) {
-        let mut heard = take(&mut self.heard);
-        self.feed.borrow_mut().take_heard(&mut heard);
-        for heard in heard.drain(..) {
-            if let Heard::Fact(fact) = heard {
+    fn pass_items(&mut self, at: Awake) {
+        let mut items = take(&mut self.items);
+        self.feed.borrow_mut().take_items(&mut items);
+        for item in items.drain(..) {
+            if let FeedItem::Fact(fact) = item {
                 self.pass(at, &fact);
             }
         }
-        self.heard = heard;
+        self.items = items;
     }
 
     fn pass(&mut self, at: Awake, fact: &Fact) {
@@ -242,9 +242,9 @@ impl<F: BorrowMut<Feed>> Player<F> {
         }
         if self.stopped.is_none() {
             self.feed.borrow_mut().flush(at);
-            self.feed.borrow_mut().take_heard(&mut self.heard);
-            for heard in &self.heard {
-                if let Heard::Fact(fact) = heard {
+            self.feed.borrow_mut().take_items(&mut self.items);
+            for item in &self.items {
+                if let FeedItem::Fact(fact) = item {
                     self.counts.note(fact);
                     if let Some(needs) = &mut self.needs {
                         needs.note(&self.watch, at, fact);

@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn loop_46_a_reset_time_is_resolved_however_it_was_said() {
+    fn loop_46_a_reset_time_is_resolved_in_every_format() {
         assert_eq!(resolved(ResetsAt::At(Wall(NOW.0 + 5))), Some(5));
         assert_eq!(resolved(ResetsAt::In(Dur::from_mins(5))), Some(300_000));
         assert_eq!(resolved(ResetsAt::Clock(clock(21, 30))), Some(3 * HOUR + HOUR / 2));

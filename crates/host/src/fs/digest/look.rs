@@ -74,7 +74,10 @@ impl Facts {
 }
 
 impl From<&Stat> for Facts {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum belongs to another crate and may gain variants"
+    )]
     fn from(stat: &Stat) -> Facts {
         let nanos = |secs: i64, nanos: i64| secs.saturating_mul(1_000_000_000).saturating_add(nanos);
         let kind = match FileType::from_raw_mode(stat.st_mode) {

@@ -30,7 +30,7 @@ pub const MAX_FILES: usize = 500_000;
 /// agent.
 pub const MAX_READ_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Why there is no digest.
+/// An error that prevents a digest.
 #[derive(Debug, thiserror::Error)]
 pub enum DigestError {
     /// The digest took longer than this.
@@ -53,7 +53,7 @@ pub fn work_tree_digest(root: &Path, state_dirs: &[PathBuf], bound: Duration) ->
 #[derive(Debug)]
 pub struct Digester {
     root: PathBuf,
-    ours: Vec<PathBuf>,
+    state_dirs: Vec<PathBuf>,
     /// Sorted by path for a binary search, which takes less memory than a map.
     known: Vec<Known>,
     /// Mixed into the digest where it must differ from the previous one.
@@ -78,7 +78,7 @@ impl Digester {
     pub fn new(root: &Path, state_dirs: &[PathBuf]) -> Digester {
         Digester {
             root: real(root),
-            ours: state_dirs.iter().map(|dir| real(dir)).collect(),
+            state_dirs: state_dirs.iter().map(|dir| real(dir)).collect(),
             known: Vec::new(),
             serial: 0,
             max_files: MAX_FILES,

@@ -39,7 +39,7 @@ impl Cut {
 pub(super) struct Walk<'a> {
     before: &'a Digester,
     until: Awake,
-    /// When the walk began, on the wall clock. A file changed shortly before may change again without a trace.
+    /// When the walk began, on the wall clock. A file changed shortly before may change again without a new time stamp.
     began_ns: i64,
     reader: Reader,
     entries: u64,
@@ -61,7 +61,7 @@ impl<'a> Walk<'a> {
         std::fs::read_dir(root).map_err(Cut::Root)?;
         self.todo.push((root.to_path_buf(), Rules::at_root(root)));
         while let Some((path, rules)) = self.todo.pop() {
-            self.look_at_the_clock()?;
+            self.check_clock()?;
             self.dir(&path, &rules)?;
         }
         Ok(())
@@ -77,7 +77,7 @@ impl<'a> Walk<'a> {
             if name != "." && name != ".." {
                 self.entries += 1;
                 if self.entries.is_multiple_of(ENTRIES_PER_LOOK) {
-                    self.look_at_the_clock()?;
+                    self.check_clock()?;
                 }
                 let dir = listing.fd().map_err(|error| Cut::Root(error.into()))?;
                 self.entry(dir, path.join(name), entry.file_type(), rules)?;
@@ -93,7 +93,7 @@ impl<'a> Walk<'a> {
         listed: FileType,
         rules: &Rules,
     ) -> Result<(), Cut> {
-        // The listing nearly always marks directories, so ignored files need no system call of their own.
+        // The listing nearly always marks directories, so ignored files need no extra system call.
         let known_dir = listed == FileType::Directory;
         if listed != FileType::Unknown && self.left_out(&path, known_dir, rules) {
             return Ok(());
@@ -117,7 +117,7 @@ impl<'a> Walk<'a> {
     }
 
     fn left_out(&self, path: &Path, is_dir: bool, rules: &Rules) -> bool {
-        self.before.ours.iter().any(|ours| ours == path) || rules.ignored(path, is_dir)
+        self.before.state_dirs.iter().any(|dir| dir == path) || rules.ignored(path, is_dir)
     }
 
     fn file(&mut self, dir: impl AsFd, path: &Path, facts: &Facts) -> Result<(), Cut> {
@@ -171,7 +171,7 @@ impl<'a> Walk<'a> {
         half(Sha256::new().chain_update(inside.as_os_str().as_bytes()))
     }
 
-    fn look_at_the_clock(&self) -> Result<(), Cut> {
+    fn check_clock(&self) -> Result<(), Cut> {
         if clock::awake() >= self.until { Err(Cut::Time) } else { Ok(()) }
     }
 }

@@ -47,7 +47,7 @@ pub struct Follower {
 pub struct Found {
     /// The number of new signs of subagent activity.
     pub activity: u64,
-    /// What the session's own file says and its output does not.
+    /// The signs from the session's own file that its output does not contain.
     pub signs: Vec<Sign>,
 }
 

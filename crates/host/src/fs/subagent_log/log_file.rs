@@ -65,7 +65,7 @@ impl LogFile {
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn regular(mode: u32) -> io::Result<()> {
     match FileType::from_raw_mode(mode) {
         FileType::RegularFile => Ok(()),

@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_glob_matches_what_it_says() {
+    fn a_glob_matches_the_documented_paths() {
         // glob, path, matches
         let table = [
             ("inbox/**/*.md", "/w/inbox/a.md", true),

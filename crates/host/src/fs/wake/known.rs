@@ -40,10 +40,10 @@ pub(super) struct Known {
     whole: bool,
     max: usize,
     /// Whether some files did not fit.
-    crowded: bool,
+    overflowed: bool,
     /// A hash over all files that did not fit, from the current and from the last full survey.
-    crowd: u64,
-    last_crowd: u64,
+    overflow: u64,
+    last_overflow: u64,
 }
 
 impl Known {
@@ -54,9 +54,9 @@ impl Known {
             unread: 0,
             whole: false,
             max,
-            crowded: false,
-            crowd: 0,
-            last_crowd: 0,
+            overflowed: false,
+            overflow: 0,
+            last_overflow: 0,
         }
     }
 
@@ -92,7 +92,7 @@ impl Known {
     pub(super) fn put(&mut self, path: &Path, seen: FileState) -> bool {
         let full = self.is_full_for(path);
         if full {
-            self.crowded = true;
+            self.overflowed = true;
             self.unknown();
             return true;
         }
@@ -121,10 +121,10 @@ impl Known {
                 true
             }
             None => {
-                if self.crowded {
+                if self.overflowed {
                     self.unknown();
                 }
-                self.crowded
+                self.overflowed
             }
         }
     }
@@ -147,10 +147,10 @@ impl Known {
         if first.is_some() {
             self.forget(|path, _| path.starts_with(dir));
         }
-        if self.crowded {
+        if self.overflowed {
             self.unknown();
         }
-        first.or_else(|| self.crowded.then(|| dir.to_path_buf()))
+        first.or_else(|| self.overflowed.then(|| dir.to_path_buf()))
     }
 
     /// Returns whether the memory is full for this file, so that it is only counted in the overflow hash.
@@ -158,11 +158,11 @@ impl Known {
         self.files.len() >= self.max && !self.files.contains_key(path)
     }
 
-    pub(super) fn add_to_crowd(&mut self, path: &Path, facts: &Facts) {
+    pub(super) fn add_to_overflow(&mut self, path: &Path, facts: &Facts) {
         let mut hasher = DefaultHasher::new();
         (path, facts).hash(&mut hasher);
-        self.crowd = self.crowd.wrapping_add(hasher.finish());
-        self.crowded = true;
+        self.overflow = self.overflow.wrapping_add(hasher.finish());
+        self.overflowed = true;
     }
 
     /// Marks a file as seen by the survey of this turn.
@@ -173,8 +173,8 @@ impl Known {
     }
 
     pub(super) fn begin_survey(&mut self) {
-        self.crowd = 0;
-        self.crowded = false;
+        self.overflow = 0;
+        self.overflowed = false;
     }
 
     /// Ends a full survey. Returns one file that was not seen again, and whether the overflow hash changed.
@@ -184,11 +184,11 @@ impl Known {
             self.forget(|_, seen| seen.turn < turn);
         }
         self.whole = true;
-        let other_crowd = std::mem::replace(&mut self.last_crowd, self.crowd) != self.crowd;
-        if other_crowd {
+        let overflow_changed = std::mem::replace(&mut self.last_overflow, self.overflow) != self.overflow;
+        if overflow_changed {
             self.unknown();
         }
-        (gone, other_crowd)
+        (gone, overflow_changed)
     }
 }
 
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn the_digest_returns_with_the_contents_but_not_with_unread_ones() {
+    fn equal_contents_have_the_same_digest_and_unread_contents_a_new_one() {
         let mut known = Known::new(10);
         let (a, b) = (Path::new("a"), Path::new("b"));
         known.put(a, seen(1));
@@ -213,13 +213,13 @@ mod tests {
         assert_ne!(known.digest(), first);
         known.put(b, seen(1));
         known.put(a, seen(1));
-        assert_ne!(known.digest(), first, "there is one more");
+        assert_ne!(known.digest(), first, "there is one more file");
         known.remove(b);
         assert_eq!(known.digest(), first);
         known.doubt(a, 1);
         let doubted = known.digest();
         known.doubt(a, 1);
-        assert_ne!(known.digest(), doubted, "each time another");
+        assert_ne!(known.digest(), doubted, "each doubt gives a new digest");
         known.put(a, seen(1));
         assert_eq!(known.digest(), first);
     }

@@ -243,7 +243,7 @@ impl Changes for Gate {
         self.digest = digest;
     }
 
-    fn sated(&self) -> bool {
+    fn is_saturated(&self) -> bool {
         self.missed.is_some()
     }
 

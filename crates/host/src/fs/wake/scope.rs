@@ -95,8 +95,8 @@ impl Scope {
         self.globs.iter().any(&mut wanted) && !self.is_ours(file)
     }
 
-    /// Returns whether to follow a link. Only links that a glob names component by component are followed, so there
-    /// are no loops.
+    /// Returns whether to follow a link. Only links that a glob names component by component are followed, so
+    /// the walk has no loops.
     pub(super) fn follows(&self, path: &Path) -> bool {
         self.globs.iter().any(|glob| glob.fixed.starts_with(path))
     }

@@ -47,8 +47,8 @@ impl<C: Changes> TreeWatcher<C> {
             return;
         }
         self.watches.drop_older(self.turn);
-        let (gone, other_crowd) = self.known.end_survey(self.turn);
-        let root = other_crowd.then(|| self.scope.root.clone());
+        let (gone, overflow_changed) = self.known.end_survey(self.turn);
+        let root = overflow_changed.then(|| self.scope.root.clone());
         if let Some(path) = gone.or(root).filter(|_| mode != Look::First) {
             self.changed(&path);
         }
@@ -96,7 +96,10 @@ impl<C: Changes> TreeWatcher<C> {
         }
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum belongs to another crate and may gain variants"
+    )]
     fn is_dir(&self, path: &Path, listed: FileType) -> bool {
         match listed {
             FileType::Directory => true,
@@ -121,7 +124,7 @@ impl<C: Changes> TreeWatcher<C> {
     fn first_look(&mut self, path: &Path) {
         let Ok(facts) = Facts::of(path) else { return };
         if self.known.is_full_for(path) {
-            self.known.add_to_crowd(path, &facts);
+            self.known.add_to_overflow(path, &facts);
         } else {
             self.first_bytes = self.first_bytes.saturating_add(facts.size);
             let unread = self.first_bytes > self.bounds.first_bytes;
@@ -140,7 +143,7 @@ impl<C: Changes> TreeWatcher<C> {
     fn look_again(&mut self, path: &Path) {
         let Ok(facts) = Facts::of(path) else { return };
         if self.known.is_full_for(path) {
-            self.known.add_to_crowd(path, &facts);
+            self.known.add_to_overflow(path, &facts);
             return;
         }
         let stamp = self.known.get(path).and_then(|seen| seen.stamp);

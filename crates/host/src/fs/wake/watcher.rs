@@ -1,7 +1,7 @@
 //! The watching core: turns events and surveys into changes. An event is only a hint; the file itself decides.
 //!
-//! It has no thread of its own. Its owner polls [`TreeWatcher::fd`], calls [`TreeWatcher::turn`] and sleeps until [`TreeWatcher::due`].
-//! The receiver ([`Changes`]) decides what a change means: a wake, or workspace activity.
+//! It has no thread. Its owner polls [`TreeWatcher::fd`], calls [`TreeWatcher::turn`] and sleeps until
+//! [`TreeWatcher::due`]. The receiver ([`Changes`]) decides what a change means: a wake, or workspace activity.
 
 use std::collections::VecDeque;
 use std::os::fd::BorrowedFd;
@@ -30,7 +30,7 @@ pub(super) trait Changes {
     /// Receives the digest of the tree, if known. Called before every change.
     fn state(&mut self, digest: Option<u64>);
     /// Returns whether further changes would add nothing. Files are then not read.
-    fn sated(&self) -> bool;
+    fn is_saturated(&self) -> bool;
     /// Returns whether watching is over. A survey then ends early.
     fn stopped(&self) -> bool;
 }
@@ -47,7 +47,7 @@ pub(super) struct TreeWatcher<C> {
     pub(super) anchors: Vec<PathBuf>,
     /// The number of the last full survey.
     pub(super) turn: u64,
-    /// Files changed after this time changed while we watched, on the clock that stamps files.
+    /// Files changed after this time changed during the watch, by the clock that stamps files.
     pub(super) since_ns: i64,
     pub(super) first_bytes: u64,
     /// The number of entries visited by the current survey.
@@ -109,7 +109,7 @@ impl<C: Changes> TreeWatcher<C> {
     /// Returns when to take a turn even without an event.
     pub(super) fn due(&self) -> Option<Awake> {
         let unfinished = self.unfinished.front().map(|(until, _)| *until);
-        let scan = self.scan_at.filter(|_| !self.changes.sated());
+        let scan = self.scan_at.filter(|_| !self.changes.is_saturated());
         [unfinished, scan].into_iter().flatten().min()
     }
 
@@ -123,7 +123,7 @@ impl<C: Changes> TreeWatcher<C> {
         }
         let scan = self.scan_at.is_some_and(|at| at <= now);
         // A survey would be pointless while further changes add nothing.
-        if (self.survey_due || scan) && !self.changes.sated() {
+        if (self.survey_due || scan) && !self.changes.is_saturated() {
             self.survey_due = false;
             self.survey_all();
             self.plan_scan(now);
@@ -222,7 +222,7 @@ impl<C: Changes> TreeWatcher<C> {
 
     /// Returns whether to wait until a new file is closed. A hard link or a special file is complete at once.
     fn waits_for_close(&self, path: &Path) -> bool {
-        !self.changes.sated()
+        !self.changes.is_saturated()
             && self.unfinished.len() < self.bounds.unfinished
             && Facts::of(path).is_ok_and(|facts| matches!(facts.kind, Kind::File { .. }) && facts.links == 1)
     }
@@ -233,7 +233,7 @@ impl<C: Changes> TreeWatcher<C> {
 
     /// Passes on a change if a file differs from what is remembered.
     pub(super) fn compare(&mut self, path: &Path) {
-        if self.changes.sated() {
+        if self.changes.is_saturated() {
             self.known.doubt(path, self.turn);
             if self.doubted.len() < MAX_DOUBTED && !self.doubted.iter().any(|known| known == path) {
                 self.doubted.push(path.to_path_buf());

@@ -261,7 +261,7 @@ impl Staging {
         Ok(contains(&bounded(&self.dir), branch, other)?)
     }
 
-    /// Merges a branch and checks out the result. Every merge is a commit of its own, so that it can be reverted alone.
+    /// Merges a branch and checks out the result. Every merge is a separate commit, so that it can be reverted alone.
     pub fn merge(&mut self, branch: &str, message: &str) -> Result<Step, LandingError> {
         let git = bounded(&self.dir);
         if contains(&git, &self.tip, branch)? {

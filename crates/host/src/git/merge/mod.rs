@@ -86,7 +86,7 @@ fn identify(command: &mut Command) {
     command.envs(IDENTITY);
 }
 
-/// Moves a branch, or creates it. Fails if it is not at `from` any more.
+/// Moves a branch, or creates it. Fails if it is no longer at `from`.
 pub(crate) fn move_branch(git: &Git, branch: &str, to: &str, from: Option<&str>) -> Result<(), GitError> {
     let name = format!("refs/heads/{branch}");
     // No old value means any; an empty one means that the branch must not exist.

@@ -13,10 +13,10 @@ use super::tree::{self, Files};
 use crate::git::{Git, GitError};
 use crate::store::safe_file;
 
-/// Why there is no snapshot.
+/// An error that prevents a snapshot.
 #[derive(Debug)]
 pub(crate) enum SnapshotError {
-    /// There is no work tree here, so there never will be one.
+    /// The directory is not in a work tree, so later snapshots would fail too.
     NoWorkTree(String),
     Failed(String),
 }
@@ -62,7 +62,7 @@ pub(crate) struct Changes {
     pub(crate) all_others: bool,
     /// Whether the exec bit of a file is meaningful.
     pub(crate) modes_count: bool,
-    /// What a snapshot needs that is written without git, if that is possible here.
+    /// The data for a snapshot that is written without git, if that is possible here.
     pub(super) quick: Option<Quick>,
 }
 
@@ -119,7 +119,7 @@ fn why_not(said: String) -> SnapshotError {
     SnapshotError::Failed(format!("git rev-parse: {said}"))
 }
 
-/// What a snapshot needs to know about a repository before it looks at files.
+/// The facts about a repository that a snapshot needs before it looks at files.
 pub(crate) struct Repository {
     /// The top of the work tree.
     pub(crate) top: PathBuf,
@@ -175,7 +175,7 @@ struct Place {
 #[derive(Debug, PartialEq, Eq)]
 struct Head {
     commit: String,
-    /// The tree and the directories, if they were asked for.
+    /// The tree and the directories, if they were requested.
     more: Option<HeadTree>,
 }
 
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn files_in_the_index_and_others_are_told_apart() {
+    fn files_in_the_index_are_distinguished_from_others() {
         let mut found = Found::default();
         let files = found.add_listing(b"? new\tfile\0H 100644 e69d 0\ta b\0S 120000 beef 0\tc\0");
         let files = files.expect("nothing is in conflict");

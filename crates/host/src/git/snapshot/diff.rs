@@ -11,7 +11,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// The time limit for short queries. The diff itself has none, because it lasts as long as it is read.
-const ASKING: Duration = Duration::from_secs(30);
+const QUERY_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Options of a diff.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ pub struct DiffOptions {
 
 /// Returns the commit of a snapshot, or `None` if its ref is gone.
 pub fn commit_of(work_dir: &Path, ref_name: &str) -> Result<Option<String>, String> {
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     match git.word(&["rev-parse", "--verify", "--quiet", &format!("{ref_name}^{{commit}}")]) {
         Ok(commit) => Ok(Some(commit)),
         Err(GitError::Refused { code: Some(1), .. }) => Ok(None),
@@ -71,7 +71,7 @@ pub struct Patch {
 
 /// Returns the files that differ between two snapshots.
 pub fn changed_files(work_dir: &Path, from: &str, to: &str) -> Result<Vec<FileChange>, String> {
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     let args = ["--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--no-renames", "--numstat", "-z"];
     let answer = git.run(&[&args[..], &[from, to, "--"]].concat()).map_err(|error| error.to_string())?;
     Ok(answer.split(|byte| *byte == 0).filter_map(file_change).collect())
@@ -88,7 +88,7 @@ fn file_change(line: &[u8]) -> Option<FileChange> {
 
 /// Returns the first `max` bytes of the diff between two snapshots.
 pub fn patch(work_dir: &Path, from: &str, to: &str, max: usize) -> Result<Patch, String> {
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     let args = ["--no-pager", "diff", "--no-ext-diff", "--no-textconv", "--submodule=short", "--color=never"];
     let args = [&args[..], &[from, to, "--"]].concat();
     let mut running = git.start(git.command(&args), &args).map_err(|error| error.to_string())?;
@@ -110,7 +110,7 @@ pub fn patch(work_dir: &Path, from: &str, to: &str, max: usize) -> Result<Patch,
     }
 }
 
-/// Returns the first `max` bytes of what an iteration changed, or `None` if there is no snapshot of it.
+/// Returns the first `max` bytes of the changes of an iteration, or `None` without a snapshot of it.
 pub fn iteration_patch(
     work_dir: &Path,
     run: &RunId,
@@ -118,7 +118,7 @@ pub fn iteration_patch(
     iteration: Iteration,
     max: usize,
 ) -> Result<Option<Patch>, String> {
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     let refs = git.run(&["for-each-ref", "--format=%(refname)", &node_refs(run, node)]);
     let refs = String::from_utf8_lossy(&refs.map_err(|error| error.to_string())?).into_owned();
     let taken: BTreeSet<u64> =

@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn the_list_is_bounded_and_says_that_there_is_more() {
+    fn the_list_is_bounded_and_mentions_that_there_is_more() {
         let mut left_out = LeftOut::default();
         (0..MAX_LEFT_OUT).for_each(|n| left_out.add(n.to_string().as_bytes()));
         assert!(!left_out.more);

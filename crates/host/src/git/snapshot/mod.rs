@@ -125,7 +125,7 @@ impl Request {
 pub enum Outcome {
     /// The snapshot was taken.
     Taken(Taken),
-    /// There is no work tree here: worth one notice per run.
+    /// The directory is not in a work tree: worth one notice per run.
     NoWorkTree {
         /// The reason, for people.
         why: String,

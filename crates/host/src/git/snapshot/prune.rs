@@ -35,11 +35,11 @@ pub struct Stored {
 }
 
 /// How long git may take to list or remove snapshots outside a job.
-pub const ASKING: Duration = Duration::from_secs(60);
+pub const QUERY_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Returns all snapshots below a prefix. `work_dir` may be any directory of the repository.
 pub fn stored(work_dir: &Path, prefix: &str) -> Result<Vec<Stored>, String> {
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     let format = "--format=%(committerdate:unix) %(refname)";
     let answer = git.run(&["for-each-ref", format, prefix]).map_err(|error| error.to_string())?;
     let line = |line: &str| {
@@ -55,7 +55,7 @@ pub fn forget(work_dir: &Path, refs: &[String]) -> Result<u64, String> {
     if let Some(other) = refs.iter().find(|name| !name.starts_with(REFS)) {
         return Err(format!("`{other}` is not below {REFS}"));
     }
-    let git = Git::at(work_dir).until(Some(Instant::now() + ASKING));
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
     delete(&git, refs).map_err(|error| error.to_string())
 }
 
@@ -76,7 +76,7 @@ fn refs_below(git: &Git, prefix: &str) -> Result<Vec<String>, GitError> {
     Ok(String::from_utf8_lossy(&answer).lines().map(str::to_owned).collect())
 }
 
-/// Returns the refs beyond the newest `keep`, except number 0. Refs without a number are not ours and stay.
+/// Returns the refs beyond the newest `keep`, except number 0. Refs without a number stay: dogwatch did not create them.
 fn surplus<'a>(refs: impl Iterator<Item = &'a String>, keep: u64) -> Vec<String> {
     let number = |name: &str| name.rsplit_once('/')?.1.parse::<u64>().ok();
     let mut numbered: Vec<(u64, &String)> = refs.filter_map(|name| Some((number(name)?, name))).collect();

@@ -21,7 +21,7 @@ pub(super) fn build(files: &Files, hash: Hash, mut keep: impl FnMut(Tree)) -> Op
     directory(&list, 0, hash, &mut keep)
 }
 
-/// Builds one directory from its files. `from` is the length of its own path, with a slash.
+/// Builds one directory from its files. `from` is the length of the path of the directory, with a slash.
 fn directory(
     mut files: &[(&[u8], &(String, Id))],
     from: usize,
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_that_is_a_file_and_a_directory_is_no_tree() {
+    fn a_path_that_is_a_file_and_a_directory_is_not_a_tree() {
         for paths in [&["a", "a/b"][..], &["a", "a-b", "a/b"], &["/a"], &["a//b"]] {
             assert_eq!(build(&files(paths), Hash::Sha1, |_| ()), None, "{paths:?}");
         }

@@ -82,8 +82,8 @@ fn made(request: &Request, message: &str) -> Result<Made, String> {
     Ok(Made { branch: branch.clone(), commit, files, skipped })
 }
 
-/// Removes the index lock of a git that was killed. No process of the node is alive any more, and nothing else works in
-/// its worktree.
+/// Removes the index lock of a git that was killed. No process of the node is alive, and nothing else works in its
+/// worktree.
 fn remove_stale_lock(git: &Git) {
     if let Ok(lock) = git.path(&["rev-parse", "--git-path", "index.lock"]) {
         let _ = fs::remove_file(lock);

@@ -21,7 +21,7 @@ const MIN_SECRET: usize = 6;
 /// The longest error message.
 const MAX_SHOWN: usize = 300;
 /// The longest input: the document as a JSON string may double in length, plus the URL.
-const MAX_LETTER: u64 = (2 * MAX_DOCUMENT + MAX_URL + 100) as u64;
+const MAX_INPUT: u64 = (2 * MAX_DOCUMENT + MAX_URL + 100) as u64;
 
 /// The entry point of the posting role.
 pub fn main() -> ExitCode {
@@ -36,7 +36,7 @@ pub fn main() -> ExitCode {
 
 fn read(from: impl Read) -> Result<(Webhook, String), String> {
     let mut text = String::new();
-    from.take(MAX_LETTER).read_to_string(&mut text).map_err(|e| e.to_string())?;
+    from.take(MAX_INPUT).read_to_string(&mut text).map_err(|e| e.to_string())?;
     let request: PostRequest = serde_json::from_str(&text).map_err(|e| e.to_string())?;
     let url = Webhook::parse(&request.url).map_err(|bad| bad.to_string())?;
     Ok((url, request.body))

@@ -134,7 +134,7 @@ impl Keeper {
 
     /// Kills the keeper in any state. Its children become children of this process; see [`super::end_adopted`]. Fails
     /// with `TimedOut` if the keeper does not die.
-    pub fn bury(&mut self) -> io::Result<()> {
+    pub fn kill_keeper(&mut self) -> io::Result<()> {
         self.ended = true;
         self.kill().map(drop)
     }
@@ -208,7 +208,10 @@ impl Keeper {
         io::Error::new(io::ErrorKind::BrokenPipe, KeeperLostError { pid: self.pid() })
     }
 
-    #[expect(clippy::wildcard_enum_match_arm, reason = "the enum is foreign and grows")]
+    #[expect(
+        clippy::wildcard_enum_match_arm,
+        reason = "the enum belongs to another crate and may gain variants"
+    )]
     fn lost_if_broken(&self, error: io::Error) -> io::Error {
         match error.kind() {
             io::ErrorKind::BrokenPipe | io::ErrorKind::ConnectionReset => self.lost(),

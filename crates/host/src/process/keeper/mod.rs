@@ -2,7 +2,7 @@
 //!
 //! The supervisor starts one keeper per slot from its own binary and reuses it from job to job. The keeper is a
 //! *child subreaper*: every descendant whose parent dies becomes a child of the keeper. So when `waitpid` reports
-//! that there is no child, the tree is proven empty, no matter how often a process forked, changed its session or
+//! that no child is left, the tree is proven empty, no matter how often a process forked, changed its session or
 //! cleared its environment. When the control socket closes, because the supervisor exited or was killed, the keeper
 //! ends the tree and then exits.
 //!

@@ -98,8 +98,8 @@ impl SessionSink {
     }
 
     /// Marks the session as a resumed one that was already charged with this usage.
-    pub fn going_on(&mut self, charged: Usage) {
-        self.inputs.with(|listener| listener.going_on(charged));
+    pub fn resume_from(&mut self, charged: Usage) {
+        self.inputs.with(|listener| listener.resume_from(charged));
     }
 
     /// Returns the session's inputs.
@@ -119,11 +119,11 @@ impl SessionSink {
             }
             Stream::Stderr => self.err.write(bytes),
         }
-        self.hear(clock::awake(), stream, bytes);
+        self.receive(clock::awake(), stream, bytes);
     }
 
     /// Takes bytes that arrived at this moment, and posts what follows.
-    pub(crate) fn hear(&mut self, at: Awake, stream: Stream, bytes: &[u8]) {
+    pub(crate) fn receive(&mut self, at: Awake, stream: Stream, bytes: &[u8]) {
         let Self { inputs, inbox, .. } = &*self;
         let session = inputs.with(|listener| {
             listener.chunk(at, stream, bytes);

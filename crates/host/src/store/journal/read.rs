@@ -38,7 +38,7 @@ pub enum ReadError {
         path: PathBuf,
         /// The number of the line, from 1.
         line: u64,
-        /// What is wrong with the line.
+        /// The problem with the line.
         bad: BadLine,
     },
 }

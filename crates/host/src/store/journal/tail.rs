@@ -195,7 +195,7 @@ pub fn head(line: &[u8]) -> Option<Head<'_>> {
     head.event.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_').then_some(head)
 }
 
-/// What is wrong with a line of a journal.
+/// The problem with a line of a journal.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum BadLine {
     /// The line is not an event.

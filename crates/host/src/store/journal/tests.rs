@@ -104,7 +104,7 @@ fn a_journal_that_was_deleted_or_replaced_is_noticed() {
     assert!(
         matches!(journal.flush(), Err(JournalError::Moved(why)) if why.ends_with("was replaced by another file"))
     );
-    journal.write_on();
+    journal.keep_writing();
     journal.flush().expect("the open file still accepts lines");
 }
 

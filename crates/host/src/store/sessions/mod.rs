@@ -208,7 +208,7 @@ fn of_journal(path: &Path) -> io::Result<Vec<Known>> {
     Ok(replay.finish().into_iter().filter_map(|session| known(session, None, &place)).collect())
 }
 
-/// Returns what a replayed session says. `agent` is that of a transcript.
+/// Returns the evidence of a replayed session. `agent` is that of a transcript.
 fn known(session: Replayed, agent: Option<ReaderName>, place: &str) -> Option<Known> {
     let kind = Kind::of(&session);
     let agent = agent.or(session.agent)?;
