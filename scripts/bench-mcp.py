@@ -66,7 +66,7 @@ def serve():
 
 
 def calls():
-    """Calls our own tool, and the tool of another server directly and through the proxy, alternately."""
+    """Calls dogwatch's tool, and the tool of another server directly and through the proxy, alternately."""
     through, straight = bridge(), Wire([sys.executable, __file__, "serve"])
     through.ask("tools/list", {})
     took = {"progress": [], "straight": [], "proxied": []}

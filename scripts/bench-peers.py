@@ -1,4 +1,4 @@
-"""`scripts/bench --peers` and `--growth`: dogwatch beside what a user would pick instead, and how its costs grow.
+"""`scripts/bench --peers` and `--growth`: dogwatch compared with the alternatives, and how its costs grow.
 
 Peers are installed into ~/.cache/dogwatch-peers. A peer that cannot be installed, or that fails in a row, is reported with the
 reason. All peers run alternately within a row, and the best of the rounds counts.
@@ -267,7 +267,7 @@ def marked(directory):
 
 
 def sleeping_agent(directory):
-    """An agent that sleeps, with a child in a session of its own."""
+    """An agent that sleeps, with a child in a new session."""
     script = directory / "agent"
     script.write_text(f"#!/bin/sh\nexport {MARK}={directory}\nsetsid sleep 300 &\ntouch {directory}/ready\nexec sleep 300\n")
     script.chmod(0o755)
@@ -464,7 +464,7 @@ def ended(work, peers):
 
 
 def graphs(work):
-    """200 jobs, 50 at once, beside GNU parallel."""
+    """200 jobs, 50 at once, compared with GNU parallel."""
     class Parallel:
         name = "GNU parallel"
 

@@ -26,7 +26,7 @@ function binary() {
 }
 
 const child = spawn(binary(), process.argv.slice(2), { stdio: "inherit" });
-// A terminal sends Ctrl-C to both processes. A second one means "at once", so it is not passed on from a terminal.
+// A terminal sends Ctrl-C to both processes. Passing it on would send it twice, and dogwatch would stop at once.
 const terminal = [0, 1, 2].some((fd) => isatty(fd));
 process.on("SIGINT", () => terminal || child.kill("SIGINT"));
 for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));

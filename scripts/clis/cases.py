@@ -61,7 +61,7 @@ reports_from_an_open_place.place = tempfile.gettempdir()
 
 
 def knows_own_server(played):
-    """Returns whether the user's own server is available together with ours."""
+    """Returns whether the user's own server is available together with dogwatch's."""
     offered = {name for asked in played.asked for name in asked["tools"] if name}
     # Claude Code shows the tools of a server to the model only on a search, but lists the servers at the start.
     begun = [json.loads(line) for line in played.stdout().splitlines() if '"subtype":"init"' in line]
@@ -69,7 +69,7 @@ def knows_own_server(played):
     return any("own_note" in name for name in offered) or {"mine", "dogwatch"} <= there
 
 
-def is_not_told(stage):
+def without_mcp(stage):
     """With `mcp: false`, the agent does not get the server."""
     played = stage.play({"answers": [{"say": "Nothing to report."}]}, {"mcp": "false"}, "-n", "1")
     played.expect_ended("clean", 0)
@@ -158,7 +158,7 @@ def is_overloaded(stage):
     expect(played.one("wait_started")["why"] == "rate_limit", "the wait is for the limit", played.summary())
 
 
-def goes_on(stage):
+def continues(stage):
     """A hung session is resumed: the CLI remembers its conversation."""
     words = "REMEMBERED-WORDS"
     played = stage.play(
@@ -259,13 +259,13 @@ CASES = [
     works,
     reports,
     reports_from_an_open_place,
-    is_not_told,
+    without_mcp,
     hangs,
     never_answers,
     is_limited,
     is_refused,
     is_overloaded,
-    goes_on,
+    continues,
     delegates,
     starts_from_init,
     looks_at_runs,
