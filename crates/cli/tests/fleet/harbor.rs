@@ -170,6 +170,16 @@ impl Harbor {
         }
     }
 
+    /// Waits until the streams of a server that has just started answer.
+    pub fn until_answers(&self) {
+        until("the streams answer", || {
+            let info = self.block_on(|client| async move {
+                client.api(&format!("STREAM.INFO.{}", names::JOBS), &serde_json::json!({})).await
+            });
+            info.is_ok()
+        });
+    }
+
     /// Kills the server.
     pub fn kill_server(&mut self) {
         self.kill_server_at(0);

@@ -197,12 +197,14 @@ fn jobs_after_a_power_failure(sync: &str) -> Result<(u64, usize), String> {
     Disk::run("cp", &["-r", &dir.join("old").display().to_string(), &format!("{}/store", disk.at())])?;
     Disk::run("sync", &["-f", &disk.at()])?;
     harbor.start_servers_in(&Path::new(&disk.at()).join("store"), sync);
+    harbor.until_answers();
     for number in 0..200 {
         harbor.submit(&format!("j{number}"), "s5");
     }
     disk.cut_power();
     harbor.kill_server();
     harbor.start_servers_in(&Path::new(&disk.at()).join("store"), sync);
+    harbor.until_answers();
     let records = harbor.block_on(|client| async move { client.keys(names::KV_JOBS, ">").await });
     let left = (harbor.queued(), records.expect("the bucket").len());
     harbor.kill_server();

@@ -9,6 +9,9 @@ use std::time::Duration;
 /// How much longer than the server the client waits for the end of a pull.
 const SLACK: Duration = Duration::from_secs(2);
 
+/// The pause after a pull that the queue refused.
+const REFUSED: Duration = Duration::from_millis(500);
+
 /// A job that the queue delivered. Dropping it answers nothing: the queue delivers it again later.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -70,8 +73,13 @@ impl Client {
         let Ok(Some(message)) = answer else { return Ok(None) };
         match message.status.map(|status| status.as_u16()) {
             None => {}
-            // Nothing came in time, or the account has as many jobs as it may have.
-            Some(404 | 408 | 409) => return Ok(None),
+            // Nothing came in time.
+            Some(404 | 408) => return Ok(None),
+            // Too many pulls are open, or the queue has a new leader.
+            Some(409) => {
+                tokio::time::sleep(REFUSED).await;
+                return Ok(None);
+            }
             Some(503) => return Err(FleetError::NoResponders),
             Some(code) => {
                 let description = message.description.unwrap_or_default();

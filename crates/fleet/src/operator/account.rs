@@ -58,10 +58,11 @@ pub(super) async fn change(
         let filter = names::queue_of(account);
         client.api(&format!("CONSUMER.CREATE.{}.{account}.{filter}", names::JOBS), &body).await?;
     }
-    let limit = change_limit(client, account, change).await?;
+    // The queue continues first: workers ask it again when they hear that the limit is gone.
     if change.unpark {
         client.api(&format!("CONSUMER.PAUSE.{}.{account}", names::JOBS), &json!({})).await?;
     }
+    let limit = change_limit(client, account, change).await?;
     let day = today();
     Ok(AccountState {
         cap: config["max_ack_pending"].as_u64().unwrap_or(0),

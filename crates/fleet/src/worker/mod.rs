@@ -27,6 +27,7 @@ use crate::join::JoinLine;
 use crate::names::{self, Name};
 use crate::record::{Job, Limit, Presence, Want};
 use dogwatch_core::lease::Times;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Boot, Wall};
 use dogwatch_host::clock;
 use git::Repositories;
@@ -50,6 +51,8 @@ pub const MAX_DRAIN: Duration = Duration::from_secs(60);
 const SHARED_PULL: Duration = Duration::from_secs(2);
 /// How long one pull waits if another account waits for the slot.
 const CONTENDED_PULL: Duration = Duration::from_millis(100);
+/// How long after the end of a limit pulls stay short.
+const PARKED_SLACK: Dur = Dur::from_secs(60);
 /// How long an account without jobs comes after the others.
 const EMPTY_FOR: Duration = Duration::from_secs(1);
 /// The pause after a pull that failed.
@@ -268,8 +271,7 @@ async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
     loop {
         let was_empty = empty_at.is_some_and(|at| at.elapsed() < EMPTY_FOR);
         worker.wait_while_parked(&account).await;
-        let Limit { priority, until, .. } = worker.known_limit(&account);
-        let parked = until.is_some_and(|until| until > clock::now().wall);
+        let priority = worker.known_limit(&account).priority;
         let slot = free.take(Rank { was_empty, priority: Reverse(priority) }).await;
         if let Some(trouble) = worker.trouble() {
             if !std::mem::replace(&mut troubled, true) {
@@ -281,13 +283,23 @@ async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
             continue;
         }
         troubled = false;
+        let until = worker.known_limit(&account).until;
+        // The server may still hold an account back that is free by the clock of this machine.
+        let parked = until.is_some_and(|until| until.plus(PARKED_SLACK) > clock::now().wall);
         // With fewer slots than accounts the accounts take turns.
         let expires = match (free.is_contended(), parked || accounts > worker.settings.slots) {
             (true, _) => CONTENDED_PULL,
             (false, true) => SHARED_PULL,
             (false, false) => names::PULL,
         };
-        match worker.client.pull(&account, expires).await {
+        let mut limits = worker.limits.subscribe();
+        let changed = limits.wait_for(|all| all.get(&account).is_some_and(|limit| limit.until != until));
+        let pulled = tokio::select! {
+            pulled = worker.client.pull(&account, expires) => pulled,
+            // The server does not serve a pull that was opened before the account was parked.
+            _ = changed => continue,
+        };
+        match pulled {
             Ok(Some(delivery)) => {
                 empty_at = None;
                 let worker = worker.clone();
