@@ -2,11 +2,16 @@
 
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
+use std::fs::File;
+use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::os::unix::fs::PermissionsExt;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use dogwatch_host::git::snapshot;
 use dogwatch_host::process::keeper::{Exit, Keeper, MAX_FRAME, Order, Report, StartOrder, is_lost};
+use dogwatch_host::process::orphans;
 use dogwatch_host::process::pump::{ParentEnds, pipes};
 use dogwatch_host::sys;
 use rustix::io::Errno;
@@ -30,6 +35,8 @@ fn main() -> ExitCode {
         child_has_no_signal_blocked_or_ignored,
         keeper_inherits_nothing_from_the_supervisor,
         lost_keeper_is_a_clear_error,
+        a_snapshot_ends_with_its_keeper_and_its_git_carries_the_nonce,
+        a_forked_job_ends_at_its_bound,
         held_descriptor_stays_open_until_the_keeper_ends,
         two_hundred_jobs_leak_no_descriptor,
         keeper_sleeps_while_a_job_runs,
@@ -208,6 +215,86 @@ fn lost_keeper_is_a_clear_error() {
     assert!(is_lost(&error), "{error}");
     let error = keeper.send(Order::Interrupt).expect_err("it is dead");
     assert!(is_lost(&error), "{error}");
+}
+
+fn a_snapshot_ends_with_its_keeper_and_its_git_carries_the_nonce() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let at = |name: &str| dir.path().join(name);
+    std::fs::create_dir(at("bin")).expect("a directory");
+    // A git that reports its pid and then takes longer than the test.
+    std::fs::write(at("bin/git"), format!("#!/bin/sh\necho $$ >{}\nexec sleep 20\n", at("pid").display()))
+        .expect("writes");
+    std::fs::set_permissions(at("bin/git"), std::fs::Permissions::from_mode(0o755)).expect("it is ours");
+    rustix::fs::mknodat(rustix::fs::CWD, at("pid"), rustix::fs::FileType::Fifo, 0o600.into(), 0)
+        .expect("a FIFO");
+    let request = snapshot::Request {
+        work_dir: dir.path().to_owned(),
+        ref_name: "refs/dogwatch/test".to_owned(),
+        scratch: at("scratch"),
+        state_dirs: Vec::new(),
+        limits: snapshot::Limits::default(),
+        keep: None,
+    };
+    let mut keeper = ready_keeper();
+    let command: Vec<Vec<u8>> = request.command().into_iter().map(String::into_bytes).collect();
+    let words: Vec<&[u8]> = command.iter().map(Vec::as_slice).collect();
+    let (mut order, _ends) = order(&words);
+    let path = format!("{}:/usr/bin:/bin", at("bin").display());
+    order.env = vec![
+        (b"PATH".to_vec(), Some(path.into_bytes())),
+        (orphans::NONCE_VAR.into(), Some(b"0123456789abcdef".to_vec())),
+    ];
+    keeper.send(Order::Start(order)).expect("the keeper reads");
+    let forked = i32::try_from(started(&mut keeper)).expect("a pid");
+    let mut pid = String::new();
+    let mut pids = BufReader::new(File::open(at("pid")).expect("a FIFO"));
+    pids.read_line(&mut pid).expect("git starts");
+    let git: i32 = pid.trim().parse().expect("a pid");
+    assert!(
+        !orphans::has_nonce(forked, "0123456789abcdef"),
+        "the environment of a fork is that of its keeper"
+    );
+    rig::signal_keeper(&keeper, Signal::KILL);
+    // This process adopts what the keeper leaves behind.
+    let deadline = Instant::now() + rig::PATIENCE;
+    let how = loop {
+        assert!(Instant::now() < deadline, "the snapshot outlives its keeper");
+        match sys::wait_any().expect("wait4 does not fail otherwise") {
+            sys::Waited::Reaped(child) if child.pid == forked => break child.how,
+            _ => {}
+        }
+    };
+    assert_eq!(how, Exit::Signal(Signal::KILL.as_raw()));
+    assert!(orphans::has_nonce(git, "0123456789abcdef"), "nothing leads to git");
+    let (ended, none_left) = orphans::end_all("0123456789abcdef", 0);
+    assert!(ended >= 1 && none_left, "{ended} ended");
+    while sys::wait_any().expect("wait4 does not fail otherwise") != sys::Waited::NoChild {}
+    std::mem::forget(keeper);
+}
+
+fn a_forked_job_ends_at_its_bound() {
+    let (order, _ends) = order(&[b"unused"]);
+    let [stdin, stdout, stderr] = &order.stdio;
+    let surroundings = sys::Surroundings {
+        stdio: [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()],
+        cwd: "/".as_ref(),
+        env: &[],
+        keep: None,
+        bound: Some(Duration::from_secs(1)),
+    };
+    let pid = sys::fork_job(&surroundings, || {
+        std::thread::park_timeout(rig::PATIENCE);
+        0
+    });
+    let pid = pid.expect("forks");
+    let how = loop {
+        match sys::wait_any().expect("wait4 does not fail otherwise") {
+            sys::Waited::Reaped(child) => break (child.pid, child.how),
+            sys::Waited::NotYet => {}
+            sys::Waited::NoChild => panic!("the job is gone"),
+        }
+    };
+    assert_eq!(how, (pid, Exit::Signal(Signal::ALARM.as_raw())));
 }
 
 // promise: 2

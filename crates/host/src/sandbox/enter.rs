@@ -2,13 +2,16 @@
 
 use super::mounts;
 use super::policy::Policy;
+use crate::sys::restrict_self;
 use dogwatch_core::settings::SandboxMode;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
-    RulesetCreatedAttr, RulesetStatus, Scope, path_beneath_rules,
+    RulesetCreatedAttr, Scope, path_beneath_rules,
 };
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -66,48 +69,89 @@ pub fn support() -> io::Result<Support> {
     Ok(Support { landlock, mounts: words.next() == Some("mounts") })
 }
 
-/// Enters the sandbox and becomes the agent. The arguments are the policy and the command line of the agent. Returns an
-/// exit code if the agent cannot be started.
-pub fn become_agent(mut args: impl Iterator<Item = OsString>) -> u8 {
-    let policy = args.next().and_then(|text| serde_json::from_str::<Policy>(text.to_str()?).ok());
-    let (Some(policy), Some(program)) = (policy, args.next()) else {
-        return fail(CANNOT_EXECUTE, "the sandbox policy is missing or invalid");
-    };
-    if let Err(why) = enter(&policy) {
-        return fail(CANNOT_EXECUTE, &why);
-    }
-    let error = Command::new(&program).args(args).exec();
-    let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
-    fail(code, &format!("cannot start {}: {error}", Path::new(&program).display()))
+/// A session that is ready to be started in its sandbox.
+///
+/// The keeper prepares it before it forks: in the new process each of these steps would also fault in the pages that
+/// it needs, which takes longer than the steps themselves.
+#[derive(Debug)]
+pub struct Sandboxed {
+    policy: Policy,
+    program: OsString,
+    args: Vec<OsString>,
+    rules: Rules,
 }
 
-fn fail(code: u8, why: &str) -> u8 {
+/// The rules of Landlock for a session.
+#[derive(Debug)]
+struct Rules {
+    /// The ruleset, unless the kernel knows nothing about Landlock.
+    ruleset: Option<OwnedFd>,
+    /// Whether the kernel enforces all of them.
+    complete: bool,
+}
+
+impl Sandboxed {
+    /// Prepares a session. The arguments are the policy and the command line of the agent. Returns an exit code and the
+    /// reason if there is nothing to start.
+    pub fn prepare(mut args: impl Iterator<Item = OsString>) -> Result<Sandboxed, (u8, String)> {
+        let policy = args.next().and_then(|text| serde_json::from_str::<Policy>(text.to_str()?).ok());
+        let (Some(policy), Some(program)) = (policy, args.next()) else {
+            return Err((CANNOT_EXECUTE, "the sandbox policy is missing or invalid".to_owned()));
+        };
+        let rules =
+            rules(&policy).map_err(|error| (CANNOT_EXECUTE, format!("cannot apply Landlock: {error}")))?;
+        Ok(Sandboxed { policy, program, args: args.collect(), rules })
+    }
+
+    /// Returns the descriptor that the new process needs until it has become the agent.
+    pub fn ruleset(&self) -> Option<BorrowedFd<'_>> {
+        self.rules.ruleset.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Enters the sandbox and becomes the agent. Returns an exit code if the agent cannot be started.
+    pub fn become_agent(&self) -> u8 {
+        if let Err(why) = self.enter() {
+            return fail(CANNOT_EXECUTE, &why);
+        }
+        let error = Command::new(&self.program).args(&self.args).exec();
+        let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
+        fail(code, &format!("cannot start {}: {error}", Path::new(&self.program).display()))
+    }
+
+    /// Applies the policy to this process. Without `required` it enforces what the kernel can.
+    fn enter(&self) -> Result<(), String> {
+        let Sandboxed { policy, rules, .. } = self;
+        if policy.required && !rules.complete {
+            return Err("the kernel cannot enforce all of it, and `sandbox.required` is set".to_owned());
+        }
+        let here = std::env::current_dir();
+        match mounts::protect(&policy.protect, &policy.write) {
+            Err(error) if policy.required => {
+                return Err(format!("cannot protect files of dogwatch: {error}"));
+            }
+            // The current directory may be below a new mount, which hides it from relative paths.
+            Ok(()) => here
+                .and_then(std::env::set_current_dir)
+                .map_err(|e| format!("cannot enter the work tree: {e}"))?,
+            Err(_) => {}
+        }
+        match &rules.ruleset {
+            Some(ruleset) => {
+                restrict_self(ruleset.as_fd()).map_err(|e| format!("cannot apply Landlock: {e}"))
+            }
+            None => Ok(()),
+        }
+    }
+}
+
+/// Prints why a session cannot be started, and returns the exit code.
+pub fn fail(code: u8, why: &str) -> u8 {
     let _ = writeln!(io::stderr(), "dogwatch: sandbox: {why}");
     code
 }
 
-/// Applies the policy to this process. Without `required` it enforces what the kernel can.
-fn enter(policy: &Policy) -> Result<(), String> {
-    let here = std::env::current_dir();
-    match mounts::protect(&policy.protect, &policy.write) {
-        Err(error) if policy.required => return Err(format!("cannot protect files of dogwatch: {error}")),
-        // The current directory may be below a new mount, which hides it from relative paths.
-        Ok(()) => here
-            .and_then(std::env::set_current_dir)
-            .map_err(|e| format!("cannot enter the work tree: {e}"))?,
-        Err(_) => {}
-    }
-    let status = restrict(policy).map_err(|error| format!("cannot apply Landlock: {error}"))?;
-    match status {
-        RulesetStatus::FullyEnforced => Ok(()),
-        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced if policy.required => {
-            Err("the kernel cannot enforce all of it, and `sandbox.required` is set".to_owned())
-        }
-        RulesetStatus::PartiallyEnforced | RulesetStatus::NotEnforced => Ok(()),
-    }
-}
-
-fn restrict(policy: &Policy) -> Result<RulesetStatus, landlock::RulesetError> {
+/// Creates the rules of a session. Rules name files, not mounts, so they hold in the mount table of the session too.
+fn rules(policy: &Policy) -> Result<Rules, landlock::RulesetError> {
     let strict = policy.mode == SandboxMode::Strict;
     let mut ruleset = Ruleset::default().handle_access(AccessFs::from_all(NEWEST))?;
     if strict {
@@ -119,15 +163,22 @@ fn restrict(policy: &Policy) -> Result<RulesetStatus, landlock::RulesetError> {
     let mut created = ruleset
         .scope(Scope::from_all(NEWEST))?
         .create()?
-        .add_rules(path_beneath_rules(read, AccessFs::from_read(NEWEST)))?
+        .add_rules(path_beneath_rules(distinct(read), AccessFs::from_read(NEWEST)))?
         .add_rules(path_beneath_rules(["/dev"], devices))?
-        .add_rules(path_beneath_rules(&policy.write, AccessFs::from_all(NEWEST)))?;
+        .add_rules(path_beneath_rules(distinct(&policy.write), AccessFs::from_all(NEWEST)))?;
     if strict {
         for port in &policy.ports {
             created = created.add_rule(NetPort::new(*port, AccessNet::ConnectTcp))?;
         }
     }
-    Ok(created.restrict_self()?.ruleset)
+    let ruleset: Option<OwnedFd> = created.into();
+    let complete = ruleset.is_some() && is_supported(6);
+    Ok(Rules { ruleset, complete })
+}
+
+/// Returns each path once. A path below another one stays, because it may be a link that leads elsewhere.
+fn distinct(paths: &[PathBuf]) -> BTreeSet<&PathBuf> {
+    paths.iter().collect()
 }
 
 /// Prints what this machine supports, for [`support`].
@@ -150,5 +201,18 @@ fn is_supported(version: u32) -> bool {
         3 => files(ABI::V3),
         2 => files(ABI::V2),
         _ => files(ABI::V1),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_started_is_refused_before_a_process_is_made() {
+        for args in [&[][..], &["{}"], &["not json", "true"]] {
+            let prepared = Sandboxed::prepare(args.iter().map(OsString::from));
+            assert!(prepared.is_err_and(|(code, _)| code == CANNOT_EXECUTE), "{args:?}");
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! The sandbox of a session: what its processes may read, write, connect to and signal.
 //!
-//! The keeper forks. The child applies a [`Policy`] to itself and then becomes the agent, so everything that the agent
+//! The keeper prepares a session and forks. The child applies a [`Policy`] to itself and then becomes the agent, so everything that the agent
 //! starts is inside.
 //!
 //! Two means work together. Landlock allows writing below some paths and nowhere else, needs no privilege, and scopes
@@ -11,5 +11,5 @@ mod enter;
 mod mounts;
 mod policy;
 
-pub use enter::{ARGUMENT, Support, become_agent, probe, support};
+pub use enter::{ARGUMENT, Sandboxed, Support, fail, probe, support};
 pub use policy::{Facts, Policy, inner, wrap};

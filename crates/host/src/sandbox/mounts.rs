@@ -25,13 +25,15 @@ pub fn protect(protect: &[PathBuf], write: &[PathBuf]) -> io::Result<()> {
     // The kernel does not move the root of a mount. Otherwise a session could move the directory around a protected path
     // away, and put another one in its place.
     for dir in around(&protect, write) {
-        bind(dir, MountFlags::empty())?;
+        mount_bind(dir, dir)?;
     }
     for path in &protect {
-        bind(path, MountFlags::RDONLY)?;
+        mount_bind(*path, *path)?;
+        change(path, MountFlags::RDONLY)?;
     }
     for path in write.iter().filter(|path| protect.iter().any(|p| path.starts_with(p)) && path.exists()) {
-        bind(path, MountFlags::empty())?;
+        mount_bind(path, path)?;
+        change(path, MountFlags::empty())?;
     }
     Ok(())
 }
@@ -42,8 +44,8 @@ fn around<'a>(protect: &[&'a PathBuf], write: &[PathBuf]) -> BTreeSet<&'a Path> 
     protect.iter().flat_map(|path| path.ancestors().skip(1).filter(movable)).collect()
 }
 
-fn bind(path: &Path, readonly: MountFlags) -> io::Result<()> {
-    mount_bind(path, path)?;
+/// Makes a mount read-only or writable.
+fn change(path: &Path, readonly: MountFlags) -> io::Result<()> {
     // A user namespace may not drop these flags of the mount that it was copied from.
     let has = statvfs(path)?.f_flag;
     let kept = [

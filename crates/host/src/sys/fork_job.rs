@@ -1,13 +1,15 @@
 //! Runs a part of this program as a job, in a fork of this process.
 
-use super::process::{Forked, close_from, fork};
+use super::process::{Forked, close_others, fork};
 use super::signal;
+use rustix::process::{Pid, Signal, getppid, set_parent_process_death_signal};
 use std::ffi::OsStr;
 use std::io::{self, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
+use std::time::Duration;
 
 /// The exit code of a job that panicked, as that of a Rust program.
 const PANICKED: u8 = 101;
@@ -23,13 +25,19 @@ pub struct Surroundings<'a> {
     pub cwd: &'a Path,
     /// Changes to the environment: variables to set, or to remove. A name with `=` and a zero byte are errors.
     pub env: &'a [(Vec<u8>, Option<Vec<u8>>)],
+    /// A descriptor above 2 that the job needs besides the standard three.
+    pub keep: Option<BorrowedFd<'a>>,
+    /// Ends the job after this time at the latest, and when this process ends. A job that becomes
+    /// another program must not have it, because the program would inherit it.
+    pub bound: Option<Duration>,
 }
 
 /// Forks a single-threaded process and runs `work` in the child: in a new session, with no signal blocked, with the
-/// default action of every signal, and with no descriptors but the standard three. Returns the pid, which is also its
+/// default action of every signal, and with no descriptors but the standard three and `keep`. Returns the pid, which is also its
 /// session id and group id, once the child has got that far.
 pub fn fork_job(surroundings: &Surroundings<'_>, work: impl FnOnce() -> u8) -> io::Result<i32> {
     let (mut ready, mut unready) = io::pipe()?;
+    let parent = rustix::process::getpid();
     match fork()? {
         Forked::Parent(pid) => {
             drop(unready);
@@ -42,7 +50,7 @@ pub fn fork_job(surroundings: &Surroundings<'_>, work: impl FnOnce() -> u8) -> i
             }
         }
         Forked::Child => {
-            let code = match prepare(surroundings) {
+            let code = match prepare(surroundings, parent) {
                 Ok(()) => {
                     // A panic must not reach the code of the parent, which the child is a copy of.
                     catch_unwind(AssertUnwindSafe(work)).unwrap_or(PANICKED)
@@ -63,7 +71,7 @@ pub fn fork_job(surroundings: &Surroundings<'_>, work: impl FnOnce() -> u8) -> i
     clippy::disallowed_methods,
     reason = "a forked child has one thread, so it may change its environment"
 )]
-fn prepare(surroundings: &Surroundings<'_>) -> io::Result<()> {
+fn prepare(surroundings: &Surroundings<'_>, parent: Pid) -> io::Result<()> {
     let bad = |(name, value): &(Vec<u8>, Option<Vec<u8>>)| {
         name.is_empty()
             || name.iter().any(|b| matches!(b, b'=' | 0))
@@ -74,6 +82,9 @@ fn prepare(surroundings: &Surroundings<'_>) -> io::Result<()> {
     }
     rustix::process::setsid()?;
     signal::forget_all()?;
+    if let Some(bound) = surroundings.bound {
+        end_with(parent, bound)?;
+    }
     let [stdin, stdout, stderr] = surroundings.stdio;
     rustix::stdio::dup2_stdin(stdin)?;
     rustix::stdio::dup2_stdout(stdout)?;
@@ -90,6 +101,20 @@ fn prepare(surroundings: &Surroundings<'_>) -> io::Result<()> {
         }
     }
     // SAFETY: the owners of these descriptors are values of the parent. The child neither uses nor drops them: it runs
-    // only `work` and then exits.
-    unsafe { close_from(3) }
+    // only `work`, which needs no other one than `keep`, and then exits.
+    unsafe { close_others(3, surroundings.keep) }
+}
+
+/// Lets this process end with its parent, and after `bound` at the latest. A fork shows the environment of its parent in
+/// `/proc`, so the nonce of the run would not lead to it.
+fn end_with(parent: Pid, bound: Duration) -> io::Result<()> {
+    // The signal follows the thread that forked. The parent has no other one.
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() != Some(parent) {
+        return Err(io::Error::from_raw_os_error(libc::ESRCH));
+    }
+    let seconds = bound.as_secs().try_into().unwrap_or(libc::c_uint::MAX);
+    // SAFETY: the call takes no pointers, and SIGALRM has its default action here: it ends the process.
+    unsafe { libc::alarm(std::cmp::max(seconds, 1)) };
+    Ok(())
 }

@@ -3,6 +3,7 @@
 use dogwatch_core::run::job::Exit;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::fs::MetadataExt;
 use std::time::Duration;
 
 /// A reaped child.
@@ -97,6 +98,24 @@ pub unsafe fn close_from(first: RawFd) -> io::Result<()> {
     if done == 0 { Ok(()) } else { unsafe { close_each_from(first) } }
 }
 
+/// Closes every descriptor from `first` on except for one.
+///
+/// # Safety
+///
+/// As for [`close_from`].
+pub(super) unsafe fn close_others(first: RawFd, keep: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let Some(keep) = keep.map(|fd| fd.as_raw_fd()).filter(|fd| *fd >= first) else {
+        // SAFETY: the caller makes the same promise.
+        return unsafe { close_from(first) };
+    };
+    for fd in first..keep {
+        // SAFETY: the caller promises that the descriptor has no owner. EBADF is ignored.
+        unsafe { libc::close(fd) };
+    }
+    // SAFETY: the caller makes the same promise.
+    unsafe { close_from(keep + 1) }
+}
+
 /// Closes descriptors one by one, for kernels before 5.9 without `close_range`.
 ///
 /// # Safety
@@ -142,7 +161,8 @@ pub enum Forked {
 /// Forks a single-threaded process. Fails with `EBUSY` in a threaded one: in its child any lock, including that of
 /// the allocator, may be held by a thread that no longer exists.
 pub fn fork() -> io::Result<Forked> {
-    if std::fs::read_dir("/proc/self/task")?.count() != 1 {
+    // The directory has a link for each thread, besides its own two. To list it would take longer.
+    if std::fs::metadata("/proc/self/task")?.nlink() != 3 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
     // SAFETY: this is the only thread (counted above, and only this thread could start another), so the child is a

@@ -4,8 +4,10 @@
 //! relocations of a large program. A fork is safe because the keeper has one thread.
 
 use std::ffi::OsString;
-use std::os::fd::AsFd;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::ffi::OsStringExt;
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -13,34 +15,41 @@ use rustix::process::Signal;
 use super::order::StartOrder;
 use super::start::{StartError, why};
 use crate::git::{role, snapshot, worktree};
-use crate::sandbox;
+use crate::sandbox::{self, Sandboxed};
 use crate::sys::{self, Surroundings, fork_job};
 
-/// A part of dogwatch. It gets the arguments and returns an exit code.
-type Part = fn(Vec<OsString>) -> u8;
+/// How long a snapshot or a worktree may take if no dogwatch ends it. The bounds of the core are shorter.
+const GIT_BOUND: Duration = Duration::from_secs(10 * 60);
 
 /// Starts the job if it is a part of dogwatch, and returns its pid.
 pub(super) fn start(order: &StartOrder) -> Option<Result<i32, StartError>> {
     let [program, name, args @ ..] = order.argv.as_slice() else { return None };
-    let part = Some(name).filter(|_| program == role::PROGRAM.as_bytes()).and_then(|name| part(name))?;
-    let args = args.iter().cloned().map(OsString::from_vec).collect();
-    let [stdin, stdout, stderr] = &order.stdio;
-    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
-    let surroundings = Surroundings { stdio, cwd: &order.cwd, env: &order.env };
-    let started = fork_job(&surroundings, move || part(args));
+    let name = std::str::from_utf8(name).ok().filter(|_| program == role::PROGRAM.as_bytes())?;
+    let args = || args.iter().cloned().map(OsString::from_vec);
+    let started = match name {
+        snapshot::ARGUMENT => fork(order, None, Some(GIT_BOUND), || git_part(|| snapshot::main(args()))),
+        worktree::ARGUMENT => fork(order, None, Some(GIT_BOUND), || git_part(|| worktree::main(args()))),
+        sandbox::ARGUMENT => match Sandboxed::prepare(args()) {
+            Ok(session) => fork(order, session.ruleset(), None, || session.become_agent()),
+            Err((code, why)) => fork(order, None, None, || sandbox::fail(code, &why)),
+        },
+        _ => return None,
+    };
     Some(started.map_err(|error| {
         let errno = Errno::from_io_error(&error).unwrap_or(Errno::IO);
-        why(errno, &String::from_utf8_lossy(name), &order.cwd)
+        why(errno, name, &order.cwd)
     }))
 }
 
-fn part(name: &[u8]) -> Option<Part> {
-    let parts: [(&str, Part); 3] = [
-        (snapshot::ARGUMENT, |args| git_part(|| snapshot::main(args.into_iter()))),
-        (worktree::ARGUMENT, |args| git_part(|| worktree::main(args.into_iter()))),
-        (sandbox::ARGUMENT, |args| sandbox::become_agent(args.into_iter())),
-    ];
-    parts.into_iter().find(|(known, _)| known.as_bytes() == name).map(|(_, part)| part)
+fn fork(
+    order: &StartOrder,
+    keep: Option<BorrowedFd<'_>>,
+    bound: Option<Duration>,
+    work: impl FnOnce() -> u8,
+) -> io::Result<i32> {
+    let [stdin, stdout, stderr] = &order.stdio;
+    let stdio = [stdin.as_fd(), stdout.as_fd(), stderr.as_fd()];
+    fork_job(&Surroundings { stdio, cwd: &order.cwd, env: &order.env, keep, bound }, work)
 }
 
 /// Runs a part that writes files and pipes. A full disk and a closed pipe are errors there, not signals.
