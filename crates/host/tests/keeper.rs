@@ -217,6 +217,7 @@ fn lost_keeper_is_a_clear_error() {
     assert!(is_lost(&error), "{error}");
 }
 
+// promise: 1
 fn a_snapshot_ends_with_its_keeper_and_its_git_carries_the_nonce() {
     let dir = tempfile::tempdir().expect("a directory");
     let at = |name: &str| dir.path().join(name);
@@ -272,6 +273,7 @@ fn a_snapshot_ends_with_its_keeper_and_its_git_carries_the_nonce() {
     std::mem::forget(keeper);
 }
 
+// promise: 1
 fn a_forked_job_ends_at_its_bound() {
     let (order, _ends) = order(&[b"unused"]);
     let [stdin, stdout, stderr] = &order.stdio;
