@@ -120,7 +120,7 @@ impl SnapshotIndex {
             None if self.nodes.len() > 1 => {
                 if self.started.settings.nodes.iter().any(|node| node.settings.worktree) {
                     return Err(CliError::with_help(
-                        format!("the nodes of run {} have worktrees of their own", self.found.id),
+                        format!("the nodes of run {} have separate worktrees", self.found.id),
                         format!("select one with --node: {}", self.names()),
                     ));
                 }

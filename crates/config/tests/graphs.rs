@@ -299,7 +299,7 @@ fn a_worktree_without_the_work_of_its_dependency_is_a_warning() {
     let text =
         graph(&["id: a", "id: b, depends_on: a, worktree: true", "id: c, depends_on: b, worktree: true"]);
     let loaded = Graph::yaml(&text).loaded();
-    let warning = "graph.yaml:4:10: `b` has a worktree of its own, but its dependency `a` has none";
+    let warning = "graph.yaml:4:10: `b` has a worktree, but its dependency `a` has none";
     assert_eq!(lines(&loaded.warnings), [warning]);
 }
 

@@ -243,7 +243,7 @@ impl Feed {
             say(&FromFeed::Answer(Answer { id, status, body: json!({"error": {"message": why}}) }))
         };
         let Some(pointer) = self.pointers.get(run).cloned() else {
-            return refuse(404, "there is no such run on this machine");
+            return refuse(404, "no such run on this machine");
         };
         if self.open.len() >= MAX_REQUESTS {
             return refuse(503, "too many requests at once");

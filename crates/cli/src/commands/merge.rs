@@ -175,7 +175,7 @@ fn wanted(args: &Args, found: &FoundRun, started: &RunStarted, view: &View) -> R
         ),
         (_, _) if !view.nodes.iter().any(|node| node.work.worktree.is_some()) => CliError::with_help(
             format!("run {} has no branches to merge: its nodes work in your work tree", found.id),
-            "`worktree: true` gives each node a worktree and a branch of its own",
+            "`worktree: true` gives each node its own worktree and branch",
         ),
         (_, _) => CliError::with_help(format!("no node of run {} is done", found.id), status),
     })

@@ -39,7 +39,7 @@ pub fn run(path: &str, iterations: Option<u32>) -> Result<String, CliError> {
     };
     // Without this it would stay a zombie when it ends.
     let _ = std::thread::Builder::new().name("reap".into()).spawn(move || child.wait());
-    Ok(format!("started run {id} in the background; `run_status` shows how it goes"))
+    Ok(format!("started run {id} in the background; `run_status` shows its progress"))
 }
 
 /// Returns the first line of the output, or none if it does not arrive in time. A run continues when no process reads its output.

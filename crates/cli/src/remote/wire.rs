@@ -108,7 +108,7 @@ impl FromFeed {
         if let Some(rest) = line.strip_prefix(b"+") {
             let space = rest.iter().position(|b| *b == b' ').ok_or("a journal line without a run")?;
             let run = std::str::from_utf8(&rest[..space]).ok().and_then(|run| run.parse().ok());
-            let run = run.ok_or("a journal line of no run")?;
+            let run = run.ok_or("a journal line with an invalid run id")?;
             return Ok(FromFeed::Line(run, rest[space + 1..].to_vec()));
         }
         let json: Json = serde_json::from_slice(line).map_err(|e| format!("unexpected message: {e}"))?;

@@ -97,7 +97,7 @@ fn ralph_orchestrators_settings_prompt_and_rules_are_mapped_and_the_rest_is_expl
             "delay: 3s",
             "max: 5",
             "# event_loop.max_iterations, old/ralph.yml:7",
-            "# - old/work.md:3: the prompt asks for `ALL_FINISHED`: the phrase ends nothing here; checks do",
+            "# - old/work.md:3: the prompt asks for `ALL_FINISHED`: the phrase does not end a run; checks do",
             "- Keep the tests green",
         ],
     );
@@ -155,7 +155,7 @@ fn ralph_claude_codes_tasks_become_the_gate_of_the_loop() {
             "max: 4",
             "stop_after: 1",
             "# - .ralphrc:8: this line: it is shell code, which is not run",
-            "# - .ralph/PROMPT.md:2: the prompt asks for `EXIT_SIGNAL`: the phrase ends nothing here; checks do",
+            "# - .ralph/PROMPT.md:2: the prompt asks for `EXIT_SIGNAL`: the phrase does not end a run; checks do",
             "# - .ralphrc:3: MAX_CALLS_PER_HOUR: dogwatch waits when the service refuses; `budget` limits a run or a day",
         ],
     );

@@ -85,7 +85,7 @@ fn a_label_is_appended_to_the_record_of_an_ended_run_and_feeds_tune() {
     assert_eq!(status["ended"]["outcome"], one(&before, "run_ended")["outcome"], "{status}");
     let replay = project.call(&["replay", &run]);
     replay.assert_code(0);
-    assert!(replay.stderr.contains("the replayed verdicts are those of the record"), "{}", replay.stderr);
+    assert!(replay.stderr.contains("the replayed verdicts match the record"), "{}", replay.stderr);
     // The newest label counts.
     project.call(&["verdict", &run, "1", "--right"]).assert_code(0);
     assert_eq!(

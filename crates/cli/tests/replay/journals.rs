@@ -42,7 +42,7 @@ fn the_policy_of_a_run_reproduces_its_verdicts_and_another_changes_them() {
     assert_eq!(last["at_s"].as_f64(), Some(after as f64 / 1000.0), "at exactly this time");
     assert_eq!((&last["node"], &last["iteration"]), (&start["node"], &start["iteration"]));
     assert_eq!((&summary["node"], &summary["outcome"]), (&start["node"], &"timed_out".into()));
-    assert_eq!(replay(&[], &run).stderr, b"note: the replayed verdicts are those of the record\n");
+    assert_eq!(replay(&[], &run).stderr, b"note: the replayed verdicts match the record\n");
 
     let (spared, summary) = replay_json(&["--set", "watchdog.idle=1h"], &run.join("events.jsonl"));
     assert!(spared.is_empty(), "{spared:?}");

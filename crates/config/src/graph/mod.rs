@@ -308,8 +308,7 @@ impl<'a, 's> Builder<'a, 's> {
             if !self.diagnostics.has_room(Severity::Warning) {
                 return;
             }
-            let message =
-                format!("`{}` has a worktree of its own, but its dependency `{on}` has none", node.name);
+            let message = format!("`{}` has a worktree, but its dependency `{on}` has none", node.name);
             self.diagnostics.warning(self.sources.graph, at.clone(), message).help(format!(
                 "set `worktree: true` for `{on}` too; otherwise `{}` starts without its work",
                 node.name

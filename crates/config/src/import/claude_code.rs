@@ -24,7 +24,7 @@ const CIRCUIT: &str =
     "attempts without progress end a loop with `done_when`; see `attempts` and `max_iterations`";
 const SESSION: &str = "every iteration is a fresh session; progress is in the files";
 const TASKS: &str = "list tasks of other sources with `commands`, and insert their output into the prompt";
-const DONE: &str = "what the agent says ends nothing here; checks do";
+const DONE: &str = "statements of the agent do not end a run; checks do";
 const VERSION: &str = "dogwatch starts the CLI that is installed";
 const SANDBOX: &str = "set `sandbox: worktree`, or start dogwatch in the container";
 

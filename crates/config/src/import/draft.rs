@@ -98,13 +98,13 @@ impl Draft {
         }
     }
 
-    /// Notes what works differently in a prompt, and returns it with `\n` line ends. A phrase that ends the other tool's
-    /// loop ends nothing here.
+    /// Notes what works differently in a prompt, and returns it with `\n` line ends. A phrase that ends a loop of the
+    /// other tool does not end a run of dogwatch.
     pub fn prompt(&mut self, file: &FileText, text: &str, phrases: &[&str]) -> String {
         for phrase in phrases.iter().filter(|phrase| !phrase.is_empty()) {
             if let Some(at) = file.text.find(phrase) {
                 let what = format!("the prompt asks for `{phrase}`");
-                self.leave(file.source(), &(at..at), &what, "the phrase ends nothing here; checks do");
+                self.leave(file.source(), &(at..at), &what, "the phrase does not end a run; checks do");
             }
         }
         if let Some(at) = file.text.find("<!--") {

@@ -19,7 +19,7 @@ const MAX_FAILURES: u64 = 5;
 /// The agents that dogwatch starts by name.
 const KNOWN: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
-const PHRASE: &str = "a phrase or event of the agent ends nothing here; checks do";
+const PHRASE: &str = "a phrase or event of the agent does not end a run; checks do";
 const HATS: &str = "a loop has one prompt; for fixed steps write a graph. The instructions are in a comment below the prompt";
 const EVENTS: &str = "agents exchange no events here";
 

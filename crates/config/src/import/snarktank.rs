@@ -70,7 +70,7 @@ pub fn import(import: &Import<'_>, diagnostics: &mut Diagnostics) -> Outcome {
     );
     let why = "the tool's prompts handle prd.json themselves; put project rules into AGENTS.md or CLAUDE.md";
     draft.leave_file(source.name, "prompt.md and CLAUDE.md beside it", why);
-    draft.leave_file(source.name, &format!("the phrase {PHRASE}"), "it ends nothing here; checks do");
+    draft.leave_file(source.name, &format!("the phrase {PHRASE}"), "it does not end a run; checks do");
     // A stable sort: stories of one priority keep the order of the file.
     stories.sort_by_key(|story| story.priority);
     Ok(Some(draft.graph_file(&nodes(&stories))))

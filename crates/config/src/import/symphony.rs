@@ -162,7 +162,7 @@ fn rest(entries: &[Entry], source: Source<'_>, draft: &mut Draft, diagnostics: &
         "workspace",
         workspace,
         &[],
-        &[("root", "set `worktree: true` for a git worktree of its own")],
+        &[("root", "set `worktree: true` for a separate git worktree")],
     );
     let agent = block(entries, "agent", source, diagnostics);
     let reasons = [

@@ -124,7 +124,7 @@ pub fn judge(facts: &Facts<'_>) -> Judged {
         }
         // dogwatch stopped the agent after its result, so only the result counts, not the exit.
         (EndedBy::ResultGrace, _, Some(r)) if !r.is_error => {
-            facts.good("the result stands; it did not exit by itself")
+            facts.good("the result counts; the agent did not exit by itself")
         }
         (EndedBy::ResultGrace, _, _) => (Ending::Failed, says("the agent reported an error")),
         (EndedBy::Itself, Some(_), Some(r)) if r.is_error => {

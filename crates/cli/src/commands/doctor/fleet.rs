@@ -47,7 +47,7 @@ fn configuration(dir: &FleetDir) -> Finding {
 
 fn answered(version: Option<&str>) -> Finding {
     let Some(version) = version.and_then(Version::parse) else {
-        return Finding::warning("fleet server", "answers, but does not tell its version", audit::INSTALL);
+        return Finding::warning("fleet server", "answers, but does not report its version", audit::INSTALL);
     };
     judged("fleet server", audit::version(version), format!("answers, version {version}"))
 }

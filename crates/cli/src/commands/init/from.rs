@@ -112,7 +112,7 @@ impl SourceDir for Dir<'_> {
         if bytes.len() > MAX_FILE_BYTES {
             let mut diagnostic = fail(format!("the file is larger than {MAX_FILE_BYTES} bytes"));
             diagnostic.help(
-                "a prompt of this size fits no agent; move parts of it into files that the agent reads",
+                "a prompt of this size is too long for any agent; move parts of it into files that the agent reads",
             );
             return Err(diagnostic);
         }

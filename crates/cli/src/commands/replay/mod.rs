@@ -153,7 +153,7 @@ fn report_differences(replayed: &[Replayed], own: bool) {
     let mut differing = replayed.iter().flat_map(|session| &session.differing).peekable();
     if differing.peek().is_none() {
         note(match own {
-            true => "the replayed verdicts are those of the record",
+            true => "the replayed verdicts match the record",
             false => "this policy would have stopped the same sessions, for the same reasons",
         });
     }

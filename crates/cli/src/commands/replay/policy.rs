@@ -20,7 +20,7 @@ impl Chosen {
     pub fn of(file: Option<&Path>, profile: Option<&str>, set: &[String]) -> Result<Chosen, CliError> {
         if profile == Some(Profile::Learned.as_str()) {
             return Err(CliError::with_help(
-                "--profile learned has no limits of its own to replay",
+                "--profile learned has no fixed limits to replay",
                 "`dogwatch tune` replays the sessions under the limits that follow from them",
             ));
         }
