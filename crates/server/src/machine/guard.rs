@@ -34,7 +34,7 @@ pub(crate) struct Guard {
     limits: Limits,
 }
 
-/// Why a request is let in.
+/// Why a request is accepted.
 #[derive(Debug, PartialEq, Eq)]
 enum Access {
     /// It asks for a file of the dashboard.

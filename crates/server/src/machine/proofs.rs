@@ -35,7 +35,7 @@ pub(crate) enum ProofError {
     Stale,
 }
 
-/// What a request says about itself in its Authorization header.
+/// The proof in the Authorization header of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Proof<'a> {
     challenge: &'a str,
@@ -80,7 +80,7 @@ pub(crate) struct Challenges {
     state: Mutex<Issued>,
 }
 
-/// The challenges so far. Strangers can ask for challenges, so only those that signed a request take memory.
+/// The issued challenges. Strangers can ask for challenges, so only those that signed a request take memory.
 #[derive(Debug, Default)]
 struct Issued {
     last: u64,
