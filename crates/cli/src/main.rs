@@ -31,6 +31,7 @@ mod version;
 
 use clap::{CommandFactory, Parser};
 use commands::Command;
+use dogwatch_host::process::keeper;
 use error::CliError;
 use std::process::ExitCode;
 
@@ -80,9 +81,7 @@ fn main() -> ExitCode {
     // This binary also serves as the keeper, the scripted agent and other helper processes. Those roles must
     // start fast, so they skip the command-line parser.
     match std::env::args_os().nth(1) {
-        Some(role) if role == dogwatch_host::process::keeper::ARGUMENT => {
-            return dogwatch_host::process::keeper::main();
-        }
+        Some(role) if role == keeper::ARGUMENT || role == keeper::OPERATOR_ARGUMENT => return keeper::main(),
         Some(role) if role == dogwatch_host::net::notify::ARGUMENT => {
             return dogwatch_host::net::notify::main();
         }

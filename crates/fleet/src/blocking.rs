@@ -37,7 +37,7 @@ pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Resul
     runtime()?.block_on(worker::work(settings, log, drain))
 }
 
-/// Creates the streams and buckets, and the queue of an account that may run so many jobs at once.
+/// Creates the streams and buckets, and the queue of an account with its cap on jobs at once.
 pub fn set_up(join: &JoinLine, account: &names::Name, cap: i64, setup: Setup) -> Result<(), FleetError> {
     runtime()?.block_on(async {
         let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
@@ -87,7 +87,7 @@ pub fn follow_poison(join: &JoinLine, notify: impl Fn(JobId, JobRecord)) -> Resu
     })
 }
 
-/// Queues jobs. With `every`, each is queued again and again, as the schedule says.
+/// Queues jobs. With `every`, each is queued again by that schedule.
 pub fn submit(
     join: &JoinLine,
     jobs: &[(JobId, Job)],

@@ -53,7 +53,7 @@ pub enum FleetError {
         /// The server's description.
         description: String,
     },
-    /// The answer is not what the protocol says.
+    /// The answer does not follow the protocol.
     #[error("cannot read the server's answer: {0}")]
     BadAnswer(String),
 }
@@ -198,7 +198,7 @@ impl Client {
         let _ = tokio::time::timeout(self.request, self.nats.flush()).await;
     }
 
-    /// Hears every message on a subject.
+    /// Subscribes to a subject.
     pub async fn subscribe(&self, subject: &str) -> Result<Subscription, FleetError> {
         let subscriber = self.nats.subscribe(subject.to_owned()).await;
         subscriber.map(Subscription).map_err(|error| FleetError::BadAnswer(error.to_string()))

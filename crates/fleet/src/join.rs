@@ -31,12 +31,12 @@ pub struct JoinLine {
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum JoinError {
     /// It starts differently.
-    #[error("this is no join line: it must start with `dogwatch+tls://`")]
+    #[error("not a join line: it must start with `dogwatch+tls://`")]
     Scheme,
     /// It is too long.
     #[error("the join line is longer than {MAX_LINE} bytes")]
     TooLong,
-    /// There is no user before the `@`.
+    /// The part before the `@` is missing.
     #[error("the join line names no user")]
     NoUser,
     /// A name in it is not valid.

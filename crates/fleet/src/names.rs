@@ -181,7 +181,7 @@ pub fn tokens_subject(account: &Name, day: &str) -> String {
     format!("dw.cost.{account}.tokens-{day}")
 }
 
-/// Returns the key that says that the operator was notified of a poisoned job, in the bucket of wishes.
+/// Returns the key that marks a poisoned job as reported, in the bucket of wishes.
 pub fn notified_key(job: &JobId) -> String {
     format!("_notified.{job}")
 }
@@ -206,12 +206,12 @@ pub fn key_subject(bucket: &str, key: &str) -> String {
     format!("$KV.{bucket}.{key}")
 }
 
-/// Returns the key under which the operator says what a worker shall do, in the bucket of wishes. No account has such a name.
+/// Returns the key of the operator's wish for a worker, in the bucket of wishes. No account has such a name.
 pub fn worker_key(worker: &Name) -> String {
     format!("_worker.{worker}")
 }
 
-/// What a worker of some accounts may publish and hear. Everything else is denied to it.
+/// The subjects that a worker may use. The server denies all others.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Permissions {
     /// The subjects that it may publish to.

@@ -138,7 +138,7 @@ pub fn why_parked(limit: &Limit) -> String {
     }
 }
 
-/// What the operator wants of a job, beyond the state it is in.
+/// The operator's wish for a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Want {

@@ -32,7 +32,7 @@ pub struct Args {
     /// Label that jobs may need (`submit --need`); repeatable
     #[arg(long = "label", value_name = "LABEL")]
     labels: Vec<String>,
-    /// Repository whose jobs to run; `*` stands for anything; repeatable
+    /// Repository whose jobs to run; `*` matches anything; repeatable
     #[arg(long = "allow-repo", value_name = "URL", required = true)]
     repositories: Vec<String>,
     /// Agent that jobs may use, e.g. claude; repeatable [default: any]

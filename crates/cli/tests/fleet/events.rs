@@ -1,4 +1,4 @@
-//! What the tests wait for: changes of records, and marks of agents. Nothing is asked again and again.
+//! Events that tests wait for without polling: changes of records, and marks of agents.
 
 use dogwatch_core::lease::JobRecord;
 use dogwatch_fleet::names::JobId;
@@ -77,7 +77,7 @@ impl Marks {
         }
     }
 
-    /// Waits until no agent has made a mark for so long.
+    /// Waits for a span without a mark.
     pub fn wait_for_silence(&self, span: Duration, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while Instant::now() < until {

@@ -142,7 +142,7 @@ fn writes_of_a_former_owner_are_refused_and_its_push_changes_no_result() {
     harbor.signal(&owner, Signal::KILL);
     harbor.until_owner("one", &other);
     harbor.until_marks("the next agent works", || harbor.ticks("one").len() == 2);
-    // What a former owner would write, if it woke up now.
+    // A former owner that wakes up now would write this.
     let stale = harbor.block_on(|client| async move {
         let id = id("one");
         let record = client.put(names::KV_JOBS, &id.to_string(), &before, Some(revision)).await;

@@ -27,7 +27,7 @@ pub const LEASE: u64 = 4;
 /// The account of the tests.
 pub const ACCOUNT: &str = "acme";
 
-/// Returns whether the slow tests are wanted (`scripts/test --full`).
+/// Returns whether slow tests run (`scripts/test --full`).
 pub fn full() -> bool {
     std::env::var_os("DOGWATCH_FULL").is_some()
 }
@@ -86,7 +86,7 @@ impl Harbor {
         Harbor::with(1, LEASE, cap)
     }
 
-    /// Starts one server or three, with leases of so many seconds.
+    /// Starts one server or three. The lease is in seconds.
     pub fn with(servers: u32, lease: u64, cap: i64) -> Harbor {
         let dir = TempDir::new().expect("a directory");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
@@ -215,8 +215,8 @@ impl Harbor {
         self.dir.path().join("repo.git")
     }
 
-    /// Makes a bare repository. The agent of its loop `work` takes so many tenths of a second as its argument says, and marks
-    /// each of them.
+    /// Makes a bare repository. The argument of its agent is a number of tenths of a second: the agent makes a mark in each of
+    /// them.
     fn make_repository(&self) {
         let tree = self.dir.path().join("tree");
         std::fs::create_dir_all(tree.join("work")).expect("a directory");
@@ -486,7 +486,7 @@ impl Harbor {
         assert!(self.marks.wait(TIMEOUT, right), "waited in vain until {what}\n{}", self.logs());
     }
 
-    /// Waits until no agent has made a mark for so long. Returns whether that happened within the limit.
+    /// Waits for a span in which no agent makes a mark. Returns whether it came within the limit.
     pub fn until_silence(&self, span: Duration, limit: Duration) -> bool {
         self.marks.wait_for_silence(span, limit)
     }

@@ -89,7 +89,7 @@ fn many_workers_in_one_process_run_every_job_once() {
     working.join().expect("every worker is drained");
 }
 
-/// Starts three servers, two workers and a job of twenty seconds, if the slow tests are wanted.
+/// Starts three servers, two workers and a job of twenty seconds. Reports a skip if slow tests do not run.
 fn cluster() -> Option<Harbor> {
     if !full() {
         skip("three servers: runs with scripts/test --full");
@@ -136,7 +136,7 @@ fn a_minority_of_servers_starts_nothing_and_the_job_continues_when_they_are_back
     harbor.assert_once("one");
 }
 
-/// A disk in a file. What is in the file is what a power failure leaves.
+/// A disk in a file. A power failure leaves the content of the file, without the caches of the kernel.
 struct Disk<'a> {
     dir: &'a Path,
     mounts: usize,

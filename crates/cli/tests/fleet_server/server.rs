@@ -281,7 +281,7 @@ fn a_poisoned_job_is_reported_once_with_the_operators_notification_settings() {
     assert_eq!(news["news"], "needs_human");
     let text = news["text"].as_str().expect("a text");
     assert!(text.contains("the job acme.one is poisoned") && text.contains("anna was lost"), "{text}");
-    // The same record again is no news; the next one is.
+    // The same record again sends nothing; the next one does.
     put("acme.one");
     put("acme.two");
     up.wait_for_error("acme.two is poisoned");

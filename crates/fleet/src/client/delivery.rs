@@ -52,8 +52,8 @@ impl Reply {
 }
 
 impl Client {
-    /// Asks for one job of an account and waits at most `expires` for it. Returns early without one when the connection was made anew,
-    /// because the server has forgotten the request then.
+    /// Asks for one job of an account and waits at most `expires` for it. Returns early without one after a reconnect,
+    /// because the server forgets requests of a closed connection.
     pub async fn pull(&self, account: &Name, expires: Duration) -> Result<Option<Delivery>, FleetError> {
         let mut connections = self.connections.clone();
         connections.mark_unchanged();

@@ -7,10 +7,10 @@ use crate::worker::account::{read_limit, spent, today};
 use dogwatch_host::clock;
 use serde_json::json;
 
-/// How often a change is tried while workers write, too.
+/// How often a change is tried while workers also write.
 const TRIES: u32 = 10;
 
-/// What to change. What is absent stays as it is.
+/// A change of limits. Absent fields stay as they are.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct AccountChange {
     /// How many jobs may run at once.
@@ -38,7 +38,7 @@ pub struct AccountState {
     pub cap: u64,
     /// Its limits.
     pub limit: Limit,
-    /// What was spent today, in millionths of a dollar.
+    /// The cost of today, in millionths of a dollar.
     pub micro_usd_today: u64,
     /// The tokens that were used today.
     pub tokens_today: u64,
@@ -58,7 +58,7 @@ pub(super) async fn change(
         let filter = names::queue_of(account);
         client.api(&format!("CONSUMER.CREATE.{}.{account}.{filter}", names::JOBS), &body).await?;
     }
-    // The queue continues first: workers ask it again when they hear that the limit is gone.
+    // Resume the queue first: workers pull again as soon as the limit is removed.
     if change.unpark {
         client.api(&format!("CONSUMER.PAUSE.{}.{account}", names::JOBS), &json!({})).await?;
     }

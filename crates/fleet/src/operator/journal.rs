@@ -12,12 +12,12 @@ pub struct Pieces {
     partial: Vec<u8>,
 }
 
-/// What to do with a piece.
+/// The effect of a piece.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Taken {
     /// These lines are complete now, without their newlines.
     Lines(Vec<Vec<u8>>),
-    /// The journal was written anew; everything has to be read again.
+    /// The journal was rewritten; read all of it again.
     Again,
 }
 

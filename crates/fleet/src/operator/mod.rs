@@ -119,7 +119,7 @@ pub(crate) fn runtime() -> Result<Runtime, FleetError> {
     made.map_err(|error| FleetError::BadAnswer(format!("cannot start: {error}")))
 }
 
-/// Returns a log that drops its lines: the answers of requests say what is wrong.
+/// Returns a log that drops its lines: requests return their own errors.
 pub(crate) fn silent() -> Log {
     Arc::new(|_| {})
 }

@@ -8,7 +8,7 @@ use std::fmt;
 pub struct Version(pub u64, pub u64, pub u64);
 
 impl Version {
-    /// Finds a version in what `nats-server --version` prints, or in what a server says about itself.
+    /// Finds a version in the output of `nats-server --version`, or in the information that a server sends.
     pub fn parse(text: &str) -> Option<Version> {
         let mut words = text.split_whitespace().map(|word| word.trim_start_matches('v'));
         words.find_map(|word| {
@@ -26,10 +26,10 @@ impl fmt::Display for Version {
     }
 }
 
-/// What is wrong with a server, and what to do about it.
+/// A fault of a server, and its fix.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Fault {
-    /// What is wrong, and why that matters.
+    /// The fault, and why it matters.
     pub what: String,
     /// How to fix it.
     pub fix: String,

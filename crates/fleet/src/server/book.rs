@@ -77,7 +77,7 @@ impl From<Listen> for String {
     }
 }
 
-/// What a user may do.
+/// The rights of a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Role {
@@ -92,7 +92,7 @@ pub enum Role {
 pub struct User {
     /// The name.
     pub name: Name,
-    /// What it may do.
+    /// Its rights.
     pub role: Role,
     /// The secret.
     pub secret: String,
@@ -115,7 +115,7 @@ pub struct Book {
     pub name: Name,
     /// Where the server listens.
     pub listen: Listen,
-    /// Who may connect: the operator first.
+    /// The users, the operator first.
     pub users: Vec<User>,
 }
 

@@ -13,9 +13,9 @@ use std::sync::Arc;
 
 /// How long after the reset the account stays parked: clocks differ, and a provider may be late.
 pub const AFTER_RESET: Dur = Dur::from_secs(15);
-/// A limit that ends at most so much later than the known one is the same.
+/// Limits whose ends differ by at most this many milliseconds are the same.
 const SAME: i64 = 5_000;
-/// How often a limit is written if other workers write, too.
+/// How often a limit is written if other workers also write.
 const TRIES: u32 = 5;
 
 /// Follows the limits of an account, and passes them on to its runs here.
@@ -46,11 +46,11 @@ impl Worker {
         match limit.until.filter(|until| *until > now) {
             Some(until) => {
                 self.say(&format!("account {account} is parked until {until}: {}", why_parked(limit)));
-                self.tell_account(account, || Order::Limit(until));
+                self.order_account(account, || Order::Limit(until));
             }
             None if before.is_some_and(|until| until > now) => {
                 self.say(&format!("account {account} is no longer parked"));
-                self.tell_account(account, || Order::Unpark);
+                self.order_account(account, || Order::Unpark);
             }
             None => {}
         }
@@ -70,16 +70,27 @@ impl Worker {
     /// Parks the account for all workers.
     pub async fn raise_limit(&self, account: &Name, until: Wall, why: Parked) {
         for _ in 0..TRIES {
-            let Ok((revision, mut limit)) = self.limit(account).await else { continue };
-            if limit.until.is_some_and(|known| known.0 + SAME >= until.0) {
+            let Ok((revision, limit)) = self.limit(account).await else { continue };
+            if self.raise(account, (revision, limit), until, why).await {
                 return;
             }
-            limit.until = Some(until);
-            (limit.why, limit.by) = (Some(why), Some(self.name().clone()));
-            if self.client.put(names::KV_LIMITS, account.as_str(), &limit, Some(revision)).await.is_ok() {
-                return self.park(account, until).await;
-            }
         }
+    }
+
+    /// Parks the account unless its limit has changed since it was read. Returns whether it is parked now.
+    async fn raise(&self, account: &Name, read: (u64, Limit), until: Wall, why: Parked) -> bool {
+        let (revision, mut limit) = read;
+        if limit.until.is_some_and(|known| known.0 + SAME >= until.0) {
+            return true;
+        }
+        limit.until = Some(until);
+        (limit.why, limit.by) = (Some(why), Some(self.name().clone()));
+        let raised =
+            self.client.put(names::KV_LIMITS, account.as_str(), &limit, Some(revision)).await.is_ok();
+        if raised {
+            self.park(account, until).await;
+        }
+        raised
     }
 
     /// Keeps the queue from delivering jobs of the account. Jobs that are held continue.
@@ -116,7 +127,26 @@ impl Worker {
 
     /// Returns whether the account has spent its budget of the day. Then it is parked until the next one.
     pub async fn is_over_budget(&self, account: &Name) -> bool {
-        let Ok((_, limit)) = self.limit(account).await else { return false };
+        // Most accounts have no budget, and then no request is needed.
+        let known = self.limits.borrow().get(account).cloned();
+        if known.is_some_and(|limit| limit.day_micro_usd.is_none() && limit.day_tokens.is_none()) {
+            return false;
+        }
+        for _ in 0..TRIES {
+            let Ok((revision, limit)) = self.limit(account).await else { return false };
+            if !self.exceeds(account, &limit).await {
+                return false;
+            }
+            // The operator may raise the budget at the same moment.
+            if self.raise(account, (revision, limit), tomorrow(), Parked::Budget).await {
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Returns whether the usage of the day reaches a budget.
+    async fn exceeds(&self, account: &Name, limit: &Limit) -> bool {
         let day = today();
         let budgets = [
             (names::cost_subject(account, &day), limit.day_micro_usd),
@@ -125,7 +155,6 @@ impl Worker {
         for (subject, budget) in budgets {
             let Some(budget) = budget else { continue };
             if spent(&self.client, &subject).await.is_ok_and(|spent| spent >= budget) {
-                self.raise_limit(account, tomorrow(), Parked::Budget).await;
                 return true;
             }
         }

@@ -56,7 +56,7 @@ impl Cancel {
     pub async fn wait(&self) {
         let mut flag = self.0.clone();
         if flag.wait_for(|set| *set).await.is_err() {
-            // Nothing can set it any more.
+            // The sender is gone, so nothing can set it.
             std::future::pending::<()>().await;
         }
     }
@@ -104,7 +104,7 @@ fn finish(what: String, done: Result<Done, tokio::task::JoinError>) -> Result<St
     Err(CommandError::Failed { what, why: if why.is_empty() { status.to_string() } else { why } })
 }
 
-/// Returns the program and the first word of its arguments that is no option.
+/// Returns the program and its first argument that is not an option.
 fn describe(command: &Command) -> String {
     let mut words = command.get_args().map(|word| word.to_string_lossy());
     let mut name = command.get_program().to_string_lossy().into_owned();

@@ -1,4 +1,4 @@
-//! Copies the journal of a run while it grows, and reads what it says.
+//! Copies the journal of a run while it grows, and reads its events.
 
 use super::Worker;
 use super::account::AFTER_RESET;
@@ -30,19 +30,19 @@ pub(super) struct Copying {
     pub inputs: mpsc::Sender<Input>,
     /// Names the run as soon as it is known.
     pub named: watch::Sender<Option<PathBuf>>,
-    /// How the run ended, once its journal says so.
+    /// How the run ended, once its journal has the event.
     pub ended: Option<(String, i32)>,
     /// Whether another worker writes the journal now.
     pub fenced: bool,
 }
 
 impl Copying {
-    /// Copies until the process has ended, and then the rest. Returns itself with what it learned.
+    /// Copies until the process has ended, and then the rest. Returns itself with the results.
     pub async fn run(mut self, mut over: watch::Receiver<bool>) -> Copying {
         while !*over.borrow() && !self.fenced {
             self.copy_one().await;
             let pause = if self.run.is_none() { UNNAMED } else { names::PIECE_EVERY };
-            // A sender that is gone means the same as one that says so.
+            // A dropped sender also means that the process has ended.
             let _ = tokio::time::timeout(pause, over.wait_for(|over| *over)).await;
         }
         while !self.fenced && self.copy_one().await {}

@@ -61,6 +61,14 @@ impl Repositories {
             checkout.git_in(&cache, &["init", "--quiet", "--bare", "."], cancel).await?;
         }
         self.clear(&checkout, cancel).await?;
+        let text = place.display().to_string();
+        let add = ["worktree", "add", "--quiet", "--force", "--detach", &text];
+        // Most jobs start from a commit that the cache has: one command is enough then.
+        if tree.is_none()
+            && checkout.git_in(&cache, &[&add[..], &[&job.commit]].concat(), cancel).await.is_ok()
+        {
+            return Ok(checkout);
+        }
         for commit in [Some(job.commit.as_str()), tree].into_iter().flatten() {
             checkout.need(id, commit, cancel).await?;
         }
@@ -71,15 +79,7 @@ impl Repositories {
             }
             None => job.commit.clone(),
         };
-        let text = place.display().to_string();
-        let added = checkout
-            .git_in(
-                &cache,
-                &["worktree", "add", "--quiet", "--force", "--detach", &text, head.trim()],
-                cancel,
-            )
-            .await;
-        added?;
+        checkout.git_in(&cache, &[&add[..], &[head.trim()]].concat(), cancel).await?;
         if tree.is_some() {
             checkout.git(&["read-tree", "--reset", "-u", start], cancel).await?;
             checkout.git(&["read-tree", head.trim()], cancel).await?;
@@ -87,18 +87,20 @@ impl Repositories {
         Ok(checkout)
     }
 
-    /// Removes what an earlier claim left behind.
+    /// Removes leftovers of an earlier claim.
     async fn clear(&self, checkout: &Checkout, cancel: &Cancel) -> Result<(), CommandError> {
-        if checkout.tree.exists() {
-            std::fs::remove_dir_all(&checkout.tree).map_err(|error| CommandError::Io(error.to_string()))?;
-        }
+        let io = |error: std::io::Error| CommandError::Io(error.to_string());
         if let Some(parent) = checkout.tree.parent() {
-            std::fs::create_dir_all(parent).map_err(|error| CommandError::Io(error.to_string()))?;
+            std::fs::create_dir_all(parent).map_err(io)?;
         }
+        if !checkout.tree.exists() {
+            return Ok(());
+        }
+        std::fs::remove_dir_all(&checkout.tree).map_err(io)?;
         checkout.git_in(&checkout.cache, &["worktree", "prune"], cancel).await.map(drop)
     }
 
-    /// Removes the checkout of a job. What remains is removed by the next claim.
+    /// Removes the checkout of a job. The next claim removes leftovers.
     pub async fn remove(&self, checkout: &Checkout) {
         let lock = self.lock_of(&checkout.cache);
         let _held = lock.lock().await;

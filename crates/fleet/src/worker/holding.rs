@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 /// The server could not write because the key was busy.
 const KEY_BUSY: u64 = 10164;
-/// How long a job stays away if its account has just been parked.
+/// How long the queue holds a job back if its account has just been parked.
 const PARKED: Duration = Duration::from_secs(5);
 /// How often the last answer to the queue is tried.
 const ANSWER_TRIES: u32 = 5;
@@ -59,7 +59,7 @@ fn nonce() -> Result<String, getrandom::Error> {
 
 /// Why a delivered job is not taken.
 enum NotTaken {
-    /// The message is no job that any worker could run.
+    /// No worker can run this message.
     Never(String),
     /// This worker does not run this job.
     Here(JobId, String),

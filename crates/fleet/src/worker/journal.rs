@@ -146,7 +146,7 @@ pub enum Line {
     Saved(String),
     /// An iteration ended.
     Moved,
-    /// A session used so much.
+    /// The usage of a session.
     Used {
         /// The number of the line.
         seq: u64,

@@ -4,7 +4,7 @@
 //! mod.rs       the worker: pulls jobs for free slots, reports its presence, drains
 //! holding.rs   one delivered job: carries out what the lease machine decides
 //! running.rs   one claimed job: checkout, run, result
-//! copying.rs   copies the journal of a run while it grows, and reads what it says
+//! copying.rs   copies the journal of a run while it grows, and reads its events
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
@@ -79,7 +79,7 @@ pub struct Settings {
     pub slots: usize,
     /// Its labels.
     pub labels: Vec<String>,
-    /// The repositories that it runs jobs of: addresses, where `*` stands for anything.
+    /// The repositories that it runs jobs of: addresses, where `*` matches anything.
     pub repositories: Vec<String>,
     /// Decides about agents.
     pub allow: Allow,
@@ -143,7 +143,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     let presence = tokio::spawn(report_presence(worker.clone()));
     let mut by_operator = drained;
     tokio::select! {
-        // A caller that is gone wants the worker to end, too.
+        // The worker also ends when its caller does.
         _ = drain.wait_for(|set| *set) => {}
         _ = by_operator.wait_for(|set| *set) => {}
     }
@@ -194,7 +194,7 @@ impl Worker {
     }
 
     /// Passes an order to the runs of an account.
-    pub fn tell_account(&self, account: &Name, order: impl Fn() -> Order) {
+    pub fn order_account(&self, account: &Name, order: impl Fn() -> Order) {
         for held in self.jobs().values().filter(|held| held.account == *account) {
             // A job that has just ended needs no order.
             let _ = held.orders.send(order());
@@ -331,7 +331,7 @@ async fn report_presence(worker: Arc<Worker>) {
     }
 }
 
-/// Hears the operator's wish that this worker gives up its jobs.
+/// Follows the operator's request to drain this worker.
 async fn hear_drain(worker: Arc<Worker>, asked: Arc<watch::Sender<bool>>) {
     let key = names::worker_key(worker.name());
     let mut connections = worker.client.connections();
@@ -358,7 +358,7 @@ pub(crate) fn now() -> Boot {
     clock::now().boot
 }
 
-/// Returns whether an address matches a pattern, in which `*` stands for anything.
+/// Returns whether an address matches a pattern, in which `*` matches anything.
 pub fn matches(pattern: &str, address: &str) -> bool {
     let mut parts = pattern.split('*');
     let first = parts.next().unwrap_or_default();
@@ -372,7 +372,7 @@ pub fn matches(pattern: &str, address: &str) -> bool {
     rest.ends_with(last)
 }
 
-/// Returns whether version `have` is at least `need`. Parts that are no numbers count as 0.
+/// Returns whether version `have` is at least `need`. Parts that are not numbers count as 0.
 pub fn is_new_enough(have: &str, need: &str) -> bool {
     let numbers = |text: &str| {
         let core = text.split(['-', '+', ' ']).next().unwrap_or_default().to_owned();

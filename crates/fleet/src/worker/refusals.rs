@@ -9,11 +9,11 @@ use std::time::Duration;
 
 /// The most refusals that a worker remembers and reports.
 pub const MAX_REFUSALS: usize = 64;
-/// How long a job stays away after the first refusal by this worker. The time doubles with each refusal.
+/// How long the queue holds a job back after the first refusal by this worker. The time doubles with each refusal.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
-/// The longest time that a refused job stays away.
+/// The longest time that the queue holds a refused job back.
 const MAX_DELAY: Duration = Duration::from_secs(60);
-/// A refusal that was not repeated for so long is forgotten: the job is gone, or another worker runs it.
+/// The age at which a refusal is forgotten. The job is gone by then, or another worker runs it.
 const MAX_AGE: Dur = Dur::from_secs(150);
 
 /// The refusals of a worker.
@@ -32,7 +32,7 @@ struct Refused {
 }
 
 impl Refusals {
-    /// Records a refusal, and returns how long the job shall stay away.
+    /// Records a refusal, and returns for how long the queue holds the job back.
     pub fn add(&mut self, id: &JobId, why: &str, now: Boot) -> Duration {
         self.forget_old(now);
         if self.all.len() >= MAX_REFUSALS && !self.all.contains_key(&id.to_string()) {

@@ -28,7 +28,7 @@ const RUN_ANSWER: Duration = Duration::from_secs(2);
 /// How often a request to a run that is just starting is tried.
 const RUN_TRIES: u32 = 20;
 
-/// What a running job is told.
+/// An order to a running job.
 #[derive(Debug)]
 pub(crate) enum Order {
     /// It may live until this moment.
@@ -98,7 +98,7 @@ impl Task {
     pub async fn run(self, orders: mpsc::UnboundedReceiver<Order>) {
         let (cancel, canceled) = watch::channel(false);
         let (to_child, child_orders) = mpsc::unbounded_channel();
-        // Orders arrive during preparations, too.
+        // Orders also arrive during preparations.
         let relay = tokio::spawn(relay(orders, to_child, cancel));
         let inputs = self.inputs.clone();
         let (worker, id) = (self.worker.clone(), self.id.clone());
@@ -125,15 +125,37 @@ impl Task {
         mut orders: mpsc::UnboundedReceiver<Order>,
         cancel: Cancel,
     ) -> Result<Input, Failure> {
-        if self.wanted().await == Some(Want::Stop) {
+        let worker = self.worker.clone();
+        let begin = Copier::begin(&worker.client, &self.id, self.epoch);
+        let (copier, wanted) = match self.epoch {
+            // The first claim finds nothing, so it does not wait for the server before the checkout.
+            1 => {
+                let check_out = worker.repositories.check_out(&self.id, &self.job, None, &cancel);
+                let (copier, wanted, checkout) = tokio::join!(begin, self.wanted(), check_out);
+                (copier.map(|copier| (copier, Some(checkout))), wanted)
+            }
+            _ => {
+                let (copier, wanted) = tokio::join!(begin, self.wanted());
+                (copier.map(|copier| (copier, None)), wanted)
+            }
+        };
+        if wanted == Some(Want::Stop) {
+            if let Ok((_, Some(Ok(checkout)))) = &copier {
+                worker.repositories.remove(checkout).await;
+            }
             let outcome = "stopped".to_owned();
             return Ok(Input::Finished(JobResult { outcome, ..JobResult::default() }));
         }
-        let worker = self.worker.clone();
-        let mut copier = Copier::begin(&worker.client, &self.id, self.epoch).await?;
-        let remains = if self.epoch > 1 { copier.remains().await? } else { Remains::default() };
-        let checkout =
-            worker.repositories.check_out(&self.id, &self.job, remains.tree.as_deref(), &cancel).await?;
+        let (mut copier, checkout) = copier?;
+        let (remains, checkout) = match checkout {
+            Some(checkout) => (Remains::default(), checkout?),
+            None => {
+                let remains = copier.remains().await?;
+                let tree = remains.tree.as_deref();
+                let checkout = worker.repositories.check_out(&self.id, &self.job, tree, &cancel).await?;
+                (remains, checkout)
+            }
+        };
         if let Err(denied) = (worker.settings.allow)(&checkout.tree, &self.job) {
             worker.repositories.remove(&checkout).await;
             return Err(match denied {
@@ -314,7 +336,7 @@ impl Task {
         Input::Finished(result)
     }
 
-    /// Stores the result as a bundle. Returns why that failed, too.
+    /// Stores the result as a bundle. Returns the reason if that fails.
     async fn bundle(&self, copying: &Copying, commit: &str, result: &mut JobResult) -> String {
         if commit == self.job.commit {
             return "; there is nothing to save".to_owned();

@@ -35,7 +35,7 @@ struct State {
 pub struct Slot(Option<Slots>);
 
 impl Slots {
-    /// Returns so many free slots.
+    /// Returns slots that are all free.
     pub fn new(all: usize) -> Slots {
         let state = Mutex::new(State { free: all, ..State::default() });
         Slots(Arc::new(Shared { state, all, returned: Notify::new() }))

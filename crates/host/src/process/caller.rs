@@ -55,7 +55,8 @@ pub fn inherited() -> Vec<String> {
 }
 
 /// Returns whether this process belongs to a run: it or an ancestor carries a nonce, or an ancestor is a keeper. A process that
-/// cannot be examined counts as one that does.
+/// cannot be examined counts as one that does. Keepers of the operator's own programs do not count; one that an agent starts
+/// is below the keeper of its session.
 pub fn is_supervised() -> bool {
     let mut at = i32::try_from(std::process::id()).unwrap_or(0);
     for _ in 0..MAX_ANCESTORS {

@@ -36,7 +36,7 @@ pub struct Program<'a> {
 impl Kept {
     /// Starts a keeper. It holds `hold` open until its processes have ended.
     pub fn new(hold: Option<BorrowedFd<'_>>) -> io::Result<Kept> {
-        Ok(Kept { keeper: Keeper::start(hold)?, job: 0, exited: None, empty: false })
+        Ok(Kept { keeper: Keeper::start_for_operator(hold)?, job: 0, exited: None, empty: false })
     }
 
     /// Starts a program. The one before it must have ended.

@@ -12,7 +12,7 @@ use dogwatch_fleet::{FleetError, JoinLine, Name};
 use dogwatch_host::clock;
 use std::time::{Duration, Instant};
 
-/// How long a server may take to refuse a revoked secret after it was told to read its users again.
+/// How long a server may take to refuse a revoked secret after a reload.
 const REFUSED: Duration = Duration::from_secs(10);
 /// The time between two attempts to connect with a revoked secret.
 const TRY_EVERY: Duration = Duration::from_millis(50);

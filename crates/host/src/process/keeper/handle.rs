@@ -16,7 +16,7 @@ use super::adopted::{self, Ended};
 use super::descendants::stat_of;
 use super::link::{Link, Received};
 use super::order::{Order, Report};
-use super::{ARGUMENT, NAME, wire};
+use super::{ARGUMENT, NAME, OPERATOR_ARGUMENT, wire};
 use crate::clock;
 
 /// How long an order may wait for room in the socket. The keeper always reads, so this expires only if it is stopped
@@ -61,6 +61,15 @@ impl Keeper {
 
     /// Starts a keeper that holds up to three descriptors open until it exits.
     pub fn start_holding(hold: &[BorrowedFd<'_>]) -> io::Result<Self> {
+        Self::start_as(ARGUMENT, hold)
+    }
+
+    /// Starts a keeper for programs of the operator: they do not count as part of a session.
+    pub fn start_for_operator(hold: Option<BorrowedFd<'_>>) -> io::Result<Self> {
+        Self::start_as(OPERATOR_ARGUMENT, hold.as_slice())
+    }
+
+    fn start_as(argument: &str, hold: &[BorrowedFd<'_>]) -> io::Result<Self> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         let mut link = Link::new(ours);
         if !hold.is_empty() {
@@ -72,7 +81,7 @@ impl Keeper {
         let mut command = Command::new("/proc/self/exe");
         command
             .arg0(NAME)
-            .arg(ARGUMENT)
+            .arg(argument)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null());

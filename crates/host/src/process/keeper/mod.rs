@@ -46,6 +46,9 @@ pub use stale::release as release_stale;
 /// The first argument that makes the binary a keeper.
 pub const ARGUMENT: &str = "__keeper";
 
+/// The first argument of a keeper whose programs are the operator's own, not an agent's. They may do what the operator may.
+pub const OPERATOR_ARGUMENT: &str = "__keeper_of_operator";
+
 /// A keeper's name in the process table.
 const NAME: &str = "dogwatch-keeper";
 

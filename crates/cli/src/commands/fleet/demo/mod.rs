@@ -76,7 +76,7 @@ enum News {
     Failed(String),
 }
 
-/// How the demo came to its end.
+/// How the demo ended.
 enum End {
     /// Every job is over.
     Over,

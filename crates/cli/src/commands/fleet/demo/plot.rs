@@ -1,4 +1,4 @@
-//! What the demo of a fleet shows: when a worker and the server are killed, and what the records and marks prove.
+//! The plot of the demo: it decides when a worker and the server are killed, and reads the result from records and marks.
 
 use dogwatch_core::lease::{JobRecord, JobState};
 use dogwatch_core::record::ids::RunId;
@@ -8,19 +8,19 @@ use std::collections::BTreeMap;
 pub const JOBS: usize = 12;
 /// How many jobs a worker runs at once.
 pub const SLOTS: usize = 2;
-/// The server is killed when so many jobs have ended.
+/// The number of ended jobs after which the server is killed.
 const DONE_BEFORE_SERVER: usize = 4;
 
-/// What is due.
+/// An act of the demo.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {
     /// Kill this worker, which runs these jobs.
     KillWorker(String, Vec<String>),
-    /// Kill the server while so many jobs run.
+    /// Kill the server. The number is that of the running jobs.
     KillServer(usize),
 }
 
-/// What has happened so far.
+/// The acts of the demo, and the records that show whether they worked.
 #[derive(Default)]
 pub struct Plot {
     records: BTreeMap<String, JobRecord>,
@@ -60,7 +60,7 @@ impl Plot {
         self.records.values().filter(|record| record.state == JobState::Done).count()
     }
 
-    /// Returns what is due, once each.
+    /// Returns the act that is due. Each act is returned once.
     pub fn next_act(&mut self) -> Option<Act> {
         let Some(killed) = self.killed_worker.clone() else {
             let mut held: BTreeMap<&str, Vec<(&String, &RunId)>> = BTreeMap::new();
