@@ -2,12 +2,14 @@
 
 use crate::harbor::{Harbor, LEASE, git, id, until};
 use crate::kit::skip::skip;
+use crate::network::Network;
 use crate::proxy::Proxy;
 use dogwatch_core::lease::JobState;
 use dogwatch_fleet::FleetError;
 use dogwatch_fleet::names;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
+use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
 
@@ -59,6 +61,30 @@ fn a_worker_that_is_cut_off_loses_its_job_only_after_its_agent_has_ended() {
     proxy.cut(false);
     let record = harbor.until_state("one", JobState::Done);
     assert_eq!((record.owner.as_str(), record.epoch), ("otto", 2));
+    harbor.assert_once("one");
+}
+
+#[test]
+fn a_worker_whose_network_is_down_loses_its_job_only_after_its_agent_has_ended() {
+    let mut harbor = Harbor::new(8);
+    let network = match Network::new() {
+        Ok(network) => network,
+        Err(why) => return skip(&format!("cannot make a network namespace here: {why}")),
+    };
+    let outside = Proxy::between(&network.host, SocketAddr::from(([127, 0, 0, 1], harbor.port())));
+    let host = network.host.parse().expect("an address");
+    let inside = network.proxy(SocketAddr::new(host, outside.port));
+    let line = harbor.line("anna", inside.port).to_string();
+    let mut command = network.command(env!("CARGO_BIN_EXE_dogwatch"));
+    harbor.start_worker_by("anna", &line, &[], &mut command);
+    harbor.submit("one", "s60");
+    assert_eq!(harbor.until_works("one", 3), "anna");
+    harbor.start_worker("otto");
+    network.cut(true);
+    harbor.until_owner("one", "otto");
+    network.cut(false);
+    let record = harbor.until_state("one", JobState::Done);
+    assert_eq!((record.owner.as_str(), record.epoch), ("otto", 2), "{}", harbor.logs());
     harbor.assert_once("one");
 }
 

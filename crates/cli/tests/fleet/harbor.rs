@@ -121,7 +121,8 @@ impl Harbor {
         JoinLine { servers: servers.collect(), ..line }
     }
 
-    fn line(&self, user: &str, port: u16) -> JoinLine {
+    /// Returns the join line of a user at one port of this machine.
+    pub fn line(&self, user: &str, port: u16) -> JoinLine {
         format!("dogwatch+tcp://{user}@127.0.0.1:{port}/{ACCOUNT}").parse().expect("a join line")
     }
 

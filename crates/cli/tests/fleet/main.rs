@@ -11,5 +11,6 @@ mod faults;
 mod harbor;
 mod jobs;
 mod large;
+mod network;
 mod proxy;
 mod steering;

@@ -1,10 +1,13 @@
 //! A TCP proxy that can cut the connection to the server without closing it.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
+
+/// How long the proxy tries to reach the server.
+const CONNECT: Duration = Duration::from_secs(1);
 
 /// A proxy in front of the server.
 pub struct Proxy {
@@ -13,14 +16,20 @@ pub struct Proxy {
 }
 
 impl Proxy {
+    /// Starts a proxy on this machine in front of a port.
     pub fn before(port: u16) -> Proxy {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        Proxy::between("127.0.0.1", SocketAddr::from(([127, 0, 0, 1], port)))
+    }
+
+    /// Starts a proxy that listens on an address and forwards to another one.
+    pub fn between(host: &str, to: SocketAddr) -> Proxy {
+        let listener = TcpListener::bind((host, 0)).expect("a port");
         let own = listener.local_addr().expect("an address").port();
         let cut = Arc::new(AtomicBool::new(false));
         let flag = cut.clone();
         std::thread::spawn(move || {
             for client in listener.incoming().flatten() {
-                let Ok(server) = TcpStream::connect(("127.0.0.1", port)) else { continue };
+                let Ok(server) = TcpStream::connect_timeout(&to, CONNECT) else { continue };
                 for (from, to) in [(&client, &server), (&server, &client)] {
                     let pair = (from.try_clone().expect("a socket"), to.try_clone().expect("a socket"));
                     let flag = flag.clone();
