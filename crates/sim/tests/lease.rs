@@ -8,6 +8,7 @@ const SEEDS: u64 = 20_000;
 /// How many seeds may pass before a planted fault is noticed.
 const MAX_BLIND: u64 = 2_000;
 
+// promise: 20
 #[test]
 fn every_seed_keeps_one_agent_at_a_time_and_ends_the_job_once() {
     let seeds = match std::env::var("DOGWATCH_SEED") {
@@ -43,6 +44,7 @@ fn every_seed_keeps_one_agent_at_a_time_and_ends_the_job_once() {
     }
 }
 
+// promise: 20
 #[test]
 fn the_model_notices_planted_faults() {
     for planted in [Planted::NoFence, Planted::Hasty, Planted::NoLeash] {

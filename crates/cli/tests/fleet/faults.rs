@@ -23,6 +23,7 @@ pub fn start_two(harbor: &mut Harbor) -> (String, String) {
     (owner, other.to_owned())
 }
 
+// promise: 20
 #[test]
 fn the_job_of_a_killed_worker_is_continued_by_another() {
     let mut harbor = Harbor::new(8);
@@ -36,6 +37,7 @@ fn the_job_of_a_killed_worker_is_continued_by_another() {
     until("the queue is empty", || harbor.queued() == 0);
 }
 
+// promise: 20
 #[test]
 fn the_leash_ends_the_agent_of_a_stopped_worker_before_another_continues() {
     let mut harbor = Harbor::new(8);
@@ -48,6 +50,7 @@ fn the_leash_ends_the_agent_of_a_stopped_worker_before_another_continues() {
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_worker_that_is_cut_off_loses_its_job_only_after_its_agent_has_ended() {
     let mut harbor = Harbor::new(8);
@@ -64,6 +67,7 @@ fn a_worker_that_is_cut_off_loses_its_job_only_after_its_agent_has_ended() {
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_worker_whose_network_is_down_loses_its_job_only_after_its_agent_has_ended() {
     let mut harbor = Harbor::new(8);
@@ -88,6 +92,7 @@ fn a_worker_whose_network_is_down_loses_its_job_only_after_its_agent_has_ended()
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_restart_of_the_server_interrupts_no_run() {
     let mut harbor = Harbor::new(8);
@@ -101,6 +106,7 @@ fn a_restart_of_the_server_interrupts_no_run() {
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_run_ends_when_the_server_is_gone_for_longer_than_the_lease_and_continues_later() {
     let mut harbor = Harbor::new(8);
@@ -118,6 +124,7 @@ fn a_run_ends_when_the_server_is_gone_for_longer_than_the_lease_and_continues_la
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_partition_that_heals_before_the_deadline_interrupts_nothing() {
     let mut harbor = Harbor::with(1, 12, 8);
@@ -159,6 +166,7 @@ fn a_job_whose_dogwatch_crashes_three_times_is_poisoned_and_never_runs_again() {
     until("the queue is empty", || harbor.queued() == 0);
 }
 
+// promise: 20
 #[test]
 fn writes_of_a_former_owner_are_refused_and_its_push_changes_no_result() {
     let mut harbor = Harbor::new(8);
@@ -202,6 +210,7 @@ fn tree(root: Pid) -> Vec<Pid> {
     all
 }
 
+// promise: 20
 #[test]
 fn the_agent_of_a_suspended_machine_ends_as_soon_as_the_machine_wakes() {
     let mut harbor = Harbor::new(8);
@@ -227,6 +236,7 @@ fn the_agent_of_a_suspended_machine_ends_as_soon_as_the_machine_wakes() {
     assert_eq!(ends, 1);
 }
 
+// promise: 20
 #[test]
 fn a_worker_whose_boot_clock_is_off_by_an_hour_loses_its_job_like_any_other() {
     let mut harbor = Harbor::new(8);

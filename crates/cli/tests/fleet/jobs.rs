@@ -6,6 +6,7 @@ use dogwatch_fleet::names;
 use dogwatch_fleet::record::Control;
 use rustix::process::Signal;
 
+// promise: 20
 #[test]
 fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
     let mut harbor = Harbor::new(8);
@@ -31,6 +32,7 @@ fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
     assert!(text.contains(record.run.expect("a run").as_str()) && text.contains("run_ended"), "{text}");
 }
 
+// promise: 20
 #[test]
 fn a_refused_push_leaves_a_bundle_and_the_job_still_ends() {
     let mut harbor = Harbor::new(8);
@@ -42,6 +44,7 @@ fn a_refused_push_leaves_a_bundle_and_the_job_still_ends() {
     assert_eq!((result.branch, result.bundle.as_deref()), (None, Some("anna/acme.one/1/result.bundle")));
 }
 
+// promise: 20
 #[test]
 fn a_drained_worker_gives_its_job_back_and_another_continues_the_same_run() {
     let mut harbor = Harbor::new(8);
@@ -58,6 +61,7 @@ fn a_drained_worker_gives_its_job_back_and_another_continues_the_same_run() {
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_second_message_of_a_job_starts_nothing() {
     let mut harbor = Harbor::new(8);

@@ -44,6 +44,7 @@ fn thousands_of_queued_jobs_are_listed_and_run_in_their_order() {
     assert_eq!(started, expected, "the oldest jobs are the first");
 }
 
+// promise: 20
 #[test]
 fn many_workers_in_one_process_run_every_job_once() {
     let (workers, jobs) = if full() { (200, 40) } else { (24, 6) };
@@ -103,6 +104,7 @@ fn cluster() -> Option<Harbor> {
     Some(harbor)
 }
 
+// promise: 20
 #[test]
 fn the_death_of_the_leading_server_interrupts_no_run() {
     let Some(mut harbor) = cluster() else { return };
@@ -112,6 +114,7 @@ fn the_death_of_the_leading_server_interrupts_no_run() {
     harbor.assert_once("one");
 }
 
+// promise: 20
 #[test]
 fn a_leading_server_that_is_stopped_never_makes_two_agents_work_at_once() {
     let Some(harbor) = cluster() else { return };
@@ -122,6 +125,7 @@ fn a_leading_server_that_is_stopped_never_makes_two_agents_work_at_once() {
     harbor.signal_server_at(leader, Signal::CONT);
 }
 
+// promise: 20
 #[test]
 fn a_minority_of_servers_starts_nothing_and_the_job_continues_when_they_are_back() {
     let Some(mut harbor) = cluster() else { return };
@@ -211,6 +215,7 @@ fn jobs_after_a_power_failure(sync: &str) -> Result<(u64, usize), String> {
     Ok(left)
 }
 
+// promise: 20
 #[test]
 fn a_server_that_syncs_always_loses_no_confirmed_job_in_a_power_failure() {
     if !full() {
@@ -227,6 +232,7 @@ fn a_server_that_syncs_always_loses_no_confirmed_job_in_a_power_failure() {
     }
 }
 
+// promise: 20
 #[test]
 fn a_fleet_survives_the_loss_of_a_worker_and_of_its_server_at_the_same_time() {
     let mut harbor = Harbor::new(8);
