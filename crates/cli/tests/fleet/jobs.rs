@@ -113,12 +113,11 @@ fn the_operator_stops_a_run_through_its_worker() {
     job.iterations = None;
     harbor.submit_job(&id("one"), &job);
     harbor.until_works("one", 2);
-    crate::harbor::until("the run takes the request", || {
-        let body = serde_json::to_vec(&Control::Stop).expect("JSON");
-        let answer =
-            harbor.block_on(|client| async move { client.request(&id("one").control_subject(), body).await });
-        answer.is_ok_and(|answer| String::from_utf8_lossy(&answer).contains("true"))
-    });
+    let body = serde_json::to_vec(&Control::Stop).expect("JSON");
+    let answer =
+        harbor.block_on(|client| async move { client.request(&id("one").control_subject(), body).await });
+    let answer = answer.expect("the worker answers");
+    assert!(String::from_utf8_lossy(&answer).contains("true"), "{}", String::from_utf8_lossy(&answer));
     let result = harbor.until_state("one", JobState::Done).result.expect("a result");
     assert_eq!(result.outcome, "stopped", "{}", harbor.logs());
 }

@@ -72,10 +72,9 @@ fn many_workers_in_one_process_run_every_job_once() {
             }
         });
     });
-    let operator = Operator::connect(&harbor.join("operator")).expect("connected");
-    crate::harbor::until("all workers are present", || {
-        operator.fleet().is_ok_and(|fleet| fleet.machines.len() == workers)
-    });
+    for number in 0..workers {
+        harbor.until_presence(&format!("w{number}"), "it is present", |_| true);
+    }
     let job = |number: usize| format!("j{number}");
     (0..jobs).for_each(|number| harbor.submit(&job(number), "s5"));
     let mut owners = Vec::new();

@@ -2,10 +2,12 @@
 
 use crate::kit::TIMEOUT;
 use crate::server::Fleet;
+use dogwatch_fleet::blocking;
+use dogwatch_fleet::record::JobState;
 use rustix::process::Signal;
 use std::path::Path;
 use std::process::Command;
-use std::time::Instant;
+use std::sync::mpsc::channel;
 
 const LOOP: &str = "---\nagent: sh -c 'cat > /dev/null; echo hello > out'\nmax_iterations: 1\n---\nGo.\n";
 
@@ -37,10 +39,13 @@ fn a_submitted_loop_runs_on_a_worker_and_its_result_is_a_branch() {
         (done.status.success(), String::from_utf8(done.stderr).expect("text"))
     };
     assert_eq!(submit("acme", "one"), (true, String::new()));
-    let began = Instant::now();
-    while git(&repo, &["branch", "--list", "dogwatch/one/1"]).is_empty() {
-        assert!(began.elapsed() < TIMEOUT, "there is no result");
-    }
+    let (operator, (send, ended)) = (fleet.operator(), channel());
+    // The thread ends with the record that it waits for, or with this process.
+    std::thread::spawn(move || {
+        blocking::follow(&operator, |_, record| record.state != JobState::Done || send.send(record).is_err())
+    });
+    let record = ended.recv_timeout(TIMEOUT).expect("the job ends");
+    assert_eq!(record.result.and_then(|result| result.branch).as_deref(), Some("refs/heads/dogwatch/one/1"));
     assert_eq!(git(&repo, &["show", "dogwatch/one/1:out"]), "hello\n");
     let (queued, why) = submit("corp", "two");
     assert!(!queued && why.contains("the fleet has no account corp"), "{why}");
