@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 /// Every unbounded wait: its file and the reason.
 const BYPASSES: [(&str, &str); 42] = [
-    ("artifact.rs", "on a thread of its own, which is waited for within a limit"),
+    ("artifact.rs", "on a separate thread, which is waited for within a limit"),
     ("bound.rs", "each caller has its own reason"),
     ("bound.rs", "the first branch has a timeout"),
     ("child.rs", "ends with the process and its descendants, which are killed"),
@@ -41,7 +41,7 @@ const BYPASSES: [(&str, &str); 42] = [
     ("proxy/remote/connect.rs", "ends with its last response, and every response has a limit"),
     ("proxy/remote/events.rs", "the whole stream has a limit, see `new`"),
     ("rpc/client.rs", "each caller has a limit"),
-    ("rpc/client.rs", "has limits of its own"),
+    ("rpc/client.rs", "it has its own limits"),
     ("rpc/client.rs", "the server decides when to send a message; every request has its own limit"),
     ("rpc/server.rs", "the handler has its own limits"),
     ("rpc/server.rs", "the handler has its own limits"),
