@@ -7,7 +7,7 @@ use crate::marker::last_marker;
 use crate::reader::{Reader, is_blank};
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::record::prices::PriceTable;
-use dogwatch_core::run;
+use dogwatch_core::run::input::{Input as RunInput, NodeInput};
 use dogwatch_core::run::job::{Exit, Job, JobReport, Marker};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::{clip, printable_bytes};
@@ -119,16 +119,16 @@ impl Listener {
     }
 
     /// Takes the items found since the last call as inputs of the core, in order. Items without a time get `now`.
-    pub fn take_inputs(&mut self, job: Job, now: Wall) -> Vec<run::input::Input> {
-        let items = self.take().into_iter().map(|item| run::input::Input::from_feed(job, item));
+    pub fn take_inputs(&mut self, job: Job, now: Wall) -> Vec<RunInput> {
+        let items = self.take().into_iter().map(|item| RunInput::from_feed(job, item));
         let mut inputs: Vec<_> = items.collect();
-        inputs.extend(self.feed.take_usage().map(|usage| run::input::Input::Used { job, usage }));
+        inputs.extend(self.feed.take_usage().map(|usage| RunInput::Job(job, NodeInput::Used(usage))));
         if let Some((seen_at, windows)) = self.feed.take_windows() {
             let seen_at = seen_at.unwrap_or(now);
-            inputs.push(run::input::Input::WindowsSeen { job, seen_at, windows });
+            inputs.push(RunInput::WindowsSeen { job, seen_at, windows });
         }
         if self.feed.take_result() {
-            inputs.push(run::input::Input::ResultSeen { job });
+            inputs.push(RunInput::Job(job, NodeInput::ResultSeen));
         }
         inputs
     }

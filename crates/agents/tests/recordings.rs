@@ -15,7 +15,7 @@ fn fixtures() -> PathBuf {
 }
 
 fn reader_name(agent: &str) -> ReaderName {
-    ReaderName::ALL.into_iter().find(|name| name.as_str() == agent).expect("the table names known agents")
+    ReaderName::named(agent).expect("the table names known agents")
 }
 
 /// Returns the lines that the CLI printed, unchanged.

@@ -49,7 +49,7 @@ const TEXT: &str = r#"{"type":"assistant","message":{"content":[{"type":"text","
 
 #[test]
 fn loop_53_lines_that_are_not_json_objects_are_ignored() {
-    for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
+    for name in ReaderName::ALL.iter().copied().filter(|name| name.is_structured()) {
         for line in
             ["", "   ", "not json", "[1,2]", "42", "\"text\"", "null", "true", "{", r#"{"type":"#, "\u{0}"]
         {
@@ -60,7 +60,7 @@ fn loop_53_lines_that_are_not_json_objects_are_ignored() {
 
 #[test]
 fn loop_53_an_unknown_event_is_not_an_error() {
-    for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
+    for name in ReaderName::ALL.iter().copied().filter(|name| name.is_structured()) {
         for line in ["{}", r#"{"type":"novelty"}"#, r#"{"type":7}"#, r#"{"type":null,"x":[]}"#] {
             assert_eq!(read(name, &[line]), [Sign::Unknown], "{name}: {line:?}");
         }

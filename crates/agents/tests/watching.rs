@@ -410,7 +410,7 @@ fn the_tokens_of_a_codex_thread_are_a_total() {
 
 #[test]
 fn an_unknown_format_is_reported_once_and_then_read_as_text() {
-    for name in ReaderName::ALL.into_iter().filter(|name| name.is_structured()) {
+    for name in ReaderName::ALL.iter().copied().filter(|name| name.is_structured()) {
         let lines: Vec<String> = (0..40).map(|n| format!(r#"{{"kind":"v9","n":"step {n}"}}"#)).collect();
         let mut lines: Vec<&str> = lines.iter().map(String::as_str).collect();
         lines.extend([lines[39], "not even JSON", "", "[20:15:33] waiting", "[20:15:34] waiting"]);
@@ -443,7 +443,7 @@ fn watchdog_26_no_recording_but_the_loops_shows_one_error_three_times() {
     for row in include_str!("expected.tsv").lines().skip(1) {
         let mut cells = row.split('\t');
         let (agent, capture) = (cells.next().expect("an agent"), cells.next().expect("a capture"));
-        let name = ReaderName::ALL.into_iter().find(|name| name.as_str() == agent).expect("a known agent");
+        let name = ReaderName::named(agent).expect("a known agent");
         let mut errors: BTreeMap<String, u32> = BTreeMap::new();
         for fact in replayed(name, capture).into_iter().filter_map(Sign::into_fact) {
             match fact {

@@ -6,7 +6,7 @@
 use dogwatch_config::keys::{ALIASES, KEYS, Key, Kind};
 use dogwatch_config::limits::{MAX_AGENTS, MAX_CHECKS, MAX_COMMANDS, MAX_MCP_SERVERS, MAX_NODES, MAX_PINS};
 use dogwatch_core::record::notification::NotificationKind;
-use dogwatch_core::settings::{Profile, ReaderName, Strategy};
+use dogwatch_core::settings::ReaderName;
 use serde_json::{Map, Value, json};
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
@@ -173,9 +173,6 @@ fn url() -> Value {
 fn of_kind(kind: Kind) -> Value {
     match kind {
         Kind::CommandLine | Kind::Text => text(),
-        Kind::Reader => json!({"enum": ReaderName::ALL.map(ReaderName::as_str)}),
-        Kind::Profile => json!({"enum": Profile::ALL.map(Profile::as_str)}),
-        Kind::Strategy => json!({"enum": Strategy::ALL.map(Strategy::as_str)}),
         Kind::OneOf(words) => json!({"enum": words}),
         Kind::Commands => json!({"type": "array", "maxItems": MAX_COMMANDS, "items": {
             "type": "object",
@@ -205,7 +202,7 @@ fn of_kind(kind: Kind) -> Value {
             let agent = json!({
                 "type": "object",
                 "required": ["agent"],
-                "properties": {"agent": text(), "reader": of_kind(Kind::Reader)},
+                "properties": {"agent": text(), "reader": of_kind(Kind::OneOf(ReaderName::NAMES))},
                 "additionalProperties": false,
             });
             list(or(agent, &[text()]), MAX_AGENTS)

@@ -5,14 +5,13 @@ use crate::limits::{MAX_ARGS, MAX_COMMANDS, MAX_NAME_BYTES};
 use crate::nearest::nearest;
 use crate::parsed::{Ctx, all, flag, span, text};
 use dogwatch_core::settings::CommandPlan;
-use dogwatch_core::time::dur::Dur;
 
 const FIELDS: [&str; 4] = ["name", "run", "timeout", "shell"];
 
 /// Parses the value of `commands`.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
     let items = list(ctx, node, "a list of commands, each with `name` and `run`", MAX_COMMANDS)?;
-    let read = all(items, |item| command(ctx, item))?;
+    let read: Vec<CommandPlan> = all(items, |item| command(ctx, item))?;
     let names = read.iter().map(|plan| plan.name.as_str()).zip(items.iter().map(name_span));
     check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
@@ -20,23 +19,19 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<CommandPlan>> {
 /// Parses the value of `args`, a list of names.
 pub fn names(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let items = list(ctx, node, "a list of texts", MAX_ARGS)?;
-    let read = all(items, |item| text(ctx, item).filter(|name| check_name(ctx, name, &item.span)))?;
+    let read: Vec<String> =
+        all(items, |item| text(ctx, item).filter(|name| check_name(ctx, name, &item.span)))?;
     let names = read.iter().map(String::as_str).zip(items.iter().map(|item| &item.span));
     check_unique(ctx, &names.collect::<Vec<_>>()).then_some(read)
 }
 
 fn list<'n>(ctx: &mut Ctx<'_, '_>, node: &'n Node, what: &str, max: usize) -> Option<&'n [Node]> {
-    match &node.value {
-        Value::List(items) if items.len() > max => {
-            let message = format!("`{}` has {} items; at most {max} are allowed", ctx.path, items.len());
-            ctx.error(&node.span, message);
-            None
-        }
-        Value::List(items) => Some(items),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Map(_) => {
-            ctx.must_be(node, what);
-            None
-        }
+    match node.list() {
+        Some(items) if items.len() > max => ctx
+            .error(&node.span, format!("`{}` has {} items; at most {max} are allowed", ctx.path, items.len()))
+            .rejected(),
+        Some(items) => Some(items),
+        None => ctx.must_be(node, what).rejected(),
     }
 }
 
@@ -96,12 +91,7 @@ fn get<'e>(fields: &'e [Entry], name: &str) -> Option<&'e Node> {
 }
 
 fn name_span(item: &Node) -> &Span {
-    match &item.value {
-        Value::Map(fields) => get(fields, "name").map_or(&item.span, |name| &name.span),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
-            &item.span
-        }
-    }
+    item.map().and_then(|fields| get(fields, "name")).map_or(&item.span, |name| &name.span)
 }
 
 /// Returns whether a name can be used in a placeholder.
@@ -133,14 +123,7 @@ fn check_unique(ctx: &mut Ctx<'_, '_>, names: &[(&str, &Span)]) -> bool {
 
 /// Formats a command for `check --explain`.
 pub fn show(plan: &CommandPlan) -> String {
-    let timeout = if plan.timeout == CommandPlan::DEFAULT_TIMEOUT {
-        String::new()
-    } else {
-        shown_timeout(plan.timeout)
-    };
+    let timeout = Some(plan.timeout).filter(|timeout| *timeout != CommandPlan::DEFAULT_TIMEOUT);
+    let timeout = timeout.map_or_else(String::new, |timeout| format!(" (timeout {timeout})"));
     format!("{}: {}{timeout}", plan.name, plan.run)
-}
-
-fn shown_timeout(timeout: Dur) -> String {
-    format!(" (timeout {timeout})")
 }

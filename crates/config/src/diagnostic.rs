@@ -100,6 +100,11 @@ impl Diagnostic {
         self
     }
 
+    /// Returns nothing, for a value that this diagnostic rejects.
+    pub fn rejected<T>(&mut self) -> Option<T> {
+        None
+    }
+
     /// Returns the position as `RALPH.md:4:8`, or only the file name.
     pub fn position(&self) -> String {
         match &self.place {

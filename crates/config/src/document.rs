@@ -60,4 +60,24 @@ impl Node {
     pub fn text(&self) -> Option<&str> {
         if let Value::Text(text) = &self.value { Some(text) } else { None }
     }
+
+    /// Returns the whole number, if the value is one.
+    pub fn int(&self) -> Option<i128> {
+        if let Value::Int(n) = self.value { Some(n) } else { None }
+    }
+
+    /// Returns the number, if the value is one, whole or not.
+    pub fn number(&self) -> Option<f64> {
+        if let Value::Float(n) = self.value { Some(n) } else { self.int().map(|n| n as f64) }
+    }
+
+    /// Returns the items, if the value is a list.
+    pub fn list(&self) -> Option<&[Node]> {
+        if let Value::List(items) = &self.value { Some(items) } else { None }
+    }
+
+    /// Returns the entries, if the value is a mapping.
+    pub fn map(&self) -> Option<&[Entry]> {
+        if let Value::Map(entries) = &self.value { Some(entries) } else { None }
+    }
 }

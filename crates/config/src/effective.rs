@@ -10,97 +10,77 @@ use dogwatch_core::record::windows::{Percent, WindowBudget};
 use dogwatch_core::settings::{
     AfterStop, AgentPlan, AttemptPolicy, Budget, CheckPolicy, CommandPlan, DayBudget, ErrorPolicy, GraphPlan,
     IdlePolicy, LimitPolicy, McpPolicy, MergePolicy, Profile, ReaderName, RecoveryPolicy, SandboxMode,
-    SandboxPolicy, Settings, StopAfter, Strategy, Tampered, Ttl, WakePolicy, WatchPolicy,
+    SandboxPolicy, Settings, StopAfter, Strategy, Tampered, WakePolicy, WatchPolicy,
 };
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::watch::limits::{Estimate, Key};
 use std::collections::BTreeMap;
 
-/// Typed accessors. The kind of a key determines the type of its value, so no file can cause a mismatch.
-impl Layers<'_> {
-    fn value(&self, path: &str) -> Option<&Parsed> {
-        self.get(path).map(|assigned| &assigned.value)
-    }
+/// Returns the value of a key, if it is set. The kind of a key determines the type of its value, so no file can cause a
+/// mismatch.
+macro_rules! get {
+    ($layers:expr, $path:expr, $kind:ident) => {
+        match $layers.get($path).map(|assigned| &assigned.value) {
+            Some(Parsed::$kind(value)) => Some(value.clone()),
+            _ => None,
+        }
+    };
+}
 
+/// Typed accessors.
+impl Layers<'_> {
     /// Returns the words of a command line.
     pub fn words(&self, path: &str) -> Option<Vec<String>> {
-        if let Parsed::Words(words) = self.value(path)? { Some(words.clone()) } else { None }
+        get!(self, path, Words)
     }
 
     /// Returns the value of `commands`.
     pub fn commands(&self) -> Vec<CommandPlan> {
-        match self.value("commands") {
-            Some(Parsed::Commands(commands)) => commands.clone(),
-            _ => Vec::new(),
-        }
+        get!(self, "commands", Commands).unwrap_or_default()
     }
 
     /// Returns a list; it is empty if the key is not set.
     pub fn texts(&self, path: &str) -> Vec<String> {
-        match self.value(path) {
-            Some(Parsed::Texts(texts)) => texts.clone(),
-            _ => Vec::new(),
-        }
+        get!(self, path, Texts).unwrap_or_default()
     }
 
-    /// Returns the value of `reader`.
-    pub fn reader(&self) -> Option<ReaderName> {
-        if let Parsed::Reader(reader) = self.value("reader")? { Some(*reader) } else { None }
+    /// Returns the choice of a key with a fixed set of words.
+    pub fn choice<T>(&self, path: &str, named: fn(&str) -> Option<T>) -> Option<T> {
+        self.text(path).and_then(|word| named(&word))
     }
 
     /// Returns the value of `profile`, or the standard profile.
     pub fn profile(&self) -> Profile {
-        match self.value("profile") {
-            Some(Parsed::Profile(profile)) => *profile,
-            _ => Profile::Standard,
-        }
+        self.choice("profile", Profile::named).unwrap_or(Profile::Standard)
     }
 
     /// Returns a text value.
     pub fn text(&self, path: &str) -> Option<String> {
-        if let Parsed::Text(text) = self.value(path)? { Some(text.clone()) } else { None }
+        get!(self, path, Text)
     }
 
     /// Returns a flag, or `default` if the key is not set.
     pub fn flag(&self, path: &str, default: bool) -> bool {
-        match self.value(path) {
-            Some(Parsed::Flag(flag)) => *flag,
-            _ => default,
-        }
+        get!(self, path, Flag).unwrap_or(default)
     }
 
     /// Returns a duration, or `default` if the key is not set.
     pub fn dur(&self, path: &str, default: Dur) -> Dur {
-        match self.value(path) {
-            Some(Parsed::Dur(dur)) => *dur,
-            _ => default,
-        }
+        get!(self, path, Dur).unwrap_or(default)
     }
 
     fn limit(&self, path: &str, default: Limit) -> Limit {
-        match self.value(path) {
-            Some(Parsed::Limit(limit)) => *limit,
-            _ => default,
-        }
-    }
-
-    fn ttl(&self, path: &str, default: Ttl) -> Ttl {
-        match self.value(path) {
-            Some(Parsed::Ttl(ttl)) => *ttl,
-            _ => default,
-        }
+        get!(self, path, Limit).unwrap_or(default)
     }
 
     /// Returns a count, where none means no limit.
     fn count_limit(&self, path: &str, default: Option<u32>) -> Option<u32> {
-        match self.value(path) {
-            Some(Parsed::Count(count)) => count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)),
-            _ => default,
-        }
+        let count = get!(self, path, Count);
+        count.map_or(default, |count| count.map(|n| u32::try_from(n).unwrap_or(u32::MAX)))
     }
 
     fn number(&self, path: &str) -> Option<f64> {
-        if let Parsed::Number(number) = self.value(path)? { Some(*number) } else { None }
+        get!(self, path, Number)
     }
 
     /// Returns a count of a key that cannot be `off`.
@@ -110,7 +90,7 @@ impl Layers<'_> {
 
     /// Returns a count; none if the key is `off` or not set.
     pub fn count(&self, path: &str) -> Option<u64> {
-        if let Parsed::Count(count) = self.value(path)? { *count } else { None }
+        get!(self, path, Count).flatten()
     }
 }
 
@@ -126,13 +106,10 @@ pub fn watchdog(layers: &Layers<'_>, reader: ReaderName) -> WatchPolicy {
         cycles: layers.count_limit("watchdog.cycles", built_in.cycles),
         poll: layers.limit("watchdog.poll", built_in.poll),
         tool: layers.limit("watchdog.tool", built_in.tool),
-        tools: match layers.value("watchdog.tools") {
-            Some(Parsed::ToolLimits(limits)) => limits.clone(),
-            _ => built_in.tools,
-        },
+        tools: get!(layers, "watchdog.tools", ToolLimits).unwrap_or(built_in.tools),
         start: layers.limit("watchdog.start", built_in.start),
         idle: layers.limit("watchdog.idle", built_in.idle),
-        evidence_ttl: layers.ttl("watchdog.evidence_ttl", built_in.evidence_ttl),
+        evidence_ttl: get!(layers, "watchdog.evidence_ttl", Ttl).unwrap_or(built_in.evidence_ttl),
         human: layers.limit("watchdog.human", built_in.human),
         grace: layers.dur("watchdog.grace", built_in.grace),
         leak: layers.dur("watchdog.leak", built_in.leak),
@@ -176,10 +153,7 @@ pub fn learn(settings: &mut Settings, layers: &Layers<'_>, machine: &dyn Machine
 
 /// Returns the profile of external agents; the default is `quick`.
 pub fn external_profile(layers: &Layers<'_>) -> Profile {
-    match layers.value("external.profile") {
-        Some(Parsed::Profile(profile)) => *profile,
-        _ => Profile::Quick,
-    }
+    layers.choice("external.profile", Profile::named).unwrap_or(Profile::Quick)
 }
 
 /// Returns the limits for external agents that register without limits.
@@ -205,20 +179,13 @@ pub fn errors(layers: &Layers<'_>) -> ErrorPolicy {
 /// Returns the checks and their policy. `attempts` is the policy of files of this kind.
 pub fn checks(layers: &Layers<'_>, attempts: AttemptPolicy) -> CheckPolicy {
     let built_in = CheckPolicy::default();
-    let attempts = match layers.text("attempts").as_deref() {
-        Some("seed") => AttemptPolicy::Seed,
-        Some("progress") => AttemptPolicy::Progress,
-        Some(_) | None => attempts,
-    };
+    let attempts = layers.choice("attempts", AttemptPolicy::named).unwrap_or(attempts);
     let commands = layers.texts("done_when");
     let limited = !commands.is_empty() && layers.get("max_iterations").is_none();
     CheckPolicy {
         commands,
         timeout: layers.dur("checks.timeout", built_in.timeout),
-        tampered: match layers.text("checks.tampered").as_deref() {
-            Some("warn") => Tampered::Warn,
-            Some(_) | None => Tampered::Fail,
-        },
+        tampered: layers.choice("checks.tampered", Tampered::named).unwrap_or_default(),
         recheck: layers.count_u32("recheck", built_in.recheck),
         pin: layers.texts("pin"),
         attempts,
@@ -239,10 +206,7 @@ pub fn max_iterations(layers: &Layers<'_>, checks: &CheckPolicy) -> Option<u64> 
 
 /// Returns the reaction to conflicts between dependencies.
 pub fn merge(layers: &Layers<'_>) -> MergePolicy {
-    match layers.text("merge").as_deref() {
-        Some("fail") => MergePolicy::Fail,
-        Some(_) | None => MergePolicy::Agent,
-    }
+    layers.choice("merge", MergePolicy::named).unwrap_or_default()
 }
 
 /// Returns the recovery policy; `detect` chooses the reader of agents that do not name one.
@@ -252,16 +216,13 @@ pub fn recovery(layers: &Layers<'_>, detect: &dyn Fn(&[String]) -> ReaderName) -
         budget: layers.count_u32("recovery.budget", built_in.budget),
         template: layers.text("recovery.template"),
         resume: layers.flag("recovery.resume", built_in.resume),
-        agents: match layers.value("recovery.agents") {
-            Some(Parsed::Agents(agents)) => agents
-                .iter()
-                .map(|(agent, reader)| AgentPlan {
-                    agent: agent.clone(),
-                    reader: reader.unwrap_or_else(|| detect(agent)),
-                })
-                .collect(),
-            _ => built_in.agents,
-        },
+        agents: get!(layers, "recovery.agents", Agents).map_or(built_in.agents, |agents| {
+            let plan = |(agent, reader): (Vec<String>, Option<ReaderName>)| AgentPlan {
+                reader: reader.unwrap_or_else(|| detect(&agent)),
+                agent,
+            };
+            agents.into_iter().map(plan).collect()
+        }),
     }
 }
 
@@ -299,16 +260,12 @@ pub fn limits(layers: &Layers<'_>) -> LimitPolicy {
 
 /// Returns the MCP policy.
 pub fn mcp(layers: &Layers<'_>) -> McpPolicy {
-    match layers.value("mcp") {
-        Some(Parsed::Mcp(policy)) => policy.clone(),
-        _ => McpPolicy::default(),
-    }
+    get!(layers, "mcp", Mcp).unwrap_or_default()
 }
 
 /// Returns the sandbox of sessions. A `sandbox` block without a mode turns it on.
 pub fn sandbox(layers: &Layers<'_>) -> SandboxPolicy {
-    let named = layers.text("sandbox");
-    let mode = SandboxMode::ALL.into_iter().find(|mode| named.as_deref() == Some(mode.as_str()));
+    let mode = layers.choice("sandbox", SandboxMode::named);
     let has_keys = ["sandbox.write", "sandbox.read", "sandbox.ports", "sandbox.required"]
         .iter()
         .any(|key| layers.get(key).is_some());
@@ -333,19 +290,12 @@ pub fn wake_on(layers: &Layers<'_>) -> WakePolicy {
 
 /// Returns the notification policy. `notify.on` without a target is an error.
 pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolicy {
-    let webhook = |key: &str| match layers.value(key) {
-        Some(Parsed::Webhook(webhook)) => Some(webhook.clone()),
-        _ => None,
-    };
-    let ntfy = match layers.value("notify.ntfy") {
-        Some(Parsed::Topic(topic)) => Some(topic.clone()),
-        _ => None,
-    };
+    let webhook = |key: &str| get!(layers, key, Webhook);
     let mut policy = NotifyPolicy {
         on: Vec::new(),
         command: layers.text("notify.command"),
         webhook: webhook("notify.webhook"),
-        ntfy,
+        ntfy: get!(layers, "notify.ntfy", Topic),
         slack: webhook("notify.slack"),
         discord: webhook("notify.discord"),
         telegram: telegram(layers, webhook("notify.telegram.api"), diagnostics),
@@ -353,10 +303,10 @@ pub fn notify(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> NotifyPolic
     };
     let assigned = layers.get("notify.on");
     let no_target = policy.targets().is_empty();
-    policy.on = match assigned.map(|assigned| &assigned.value) {
-        Some(Parsed::NotifyOn(on)) => on.clone(),
-        _ if no_target => Vec::new(),
-        _ => NotificationKind::SELECTABLE.to_vec(),
+    policy.on = match get!(layers, "notify.on", NotifyOn) {
+        Some(on) => on,
+        None if no_target => Vec::new(),
+        None => NotificationKind::SELECTABLE.to_vec(),
     };
     let invalid = keys::keys_in("notify").any(|key| layers.is_invalid(key.path));
     if let (Some(assigned), true, false) = (assigned, no_target, invalid) {
@@ -381,8 +331,9 @@ fn telegram(layers: &Layers<'_>, api: Option<Webhook>, diagnostics: &mut Diagnos
         && let Some(assigned) = layers.get(given)
     {
         let Origin { source, span, .. } = &assigned.origin;
-        let message = format!("`notify.telegram` needs a `{missing}`, too");
-        diagnostics.error(*source, span.clone(), message).help("set `token` and `chat` of `notify.telegram`");
+        diagnostics
+            .error(*source, span.clone(), format!("`notify.telegram` needs a `{missing}`, too"))
+            .help("set `token` and `chat` of `notify.telegram`");
     }
     Some(Telegram { token: token?, chat: chat?, api })
 }
@@ -401,19 +352,13 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         }
     }
     let built_in = IdlePolicy::default();
-    let strategy = match layers.value("idle.strategy") {
-        Some(Parsed::Strategy(strategy)) => *strategy,
-        _ => Strategy::Exponential,
-    };
+    let strategy = layers.choice("idle.strategy", Strategy::named).unwrap_or(Strategy::Exponential);
     let max_delay = layers.dur("idle.max_delay", built_in.max_delay);
     // `max_delay` is the longest wait of every strategy.
     let longest = if layers.get("idle.max_delay").is_some() { max_delay } else { built_in.longest };
     let policy = IdlePolicy {
         delay: layers.dur("idle.delay", built_in.delay),
-        backoff: match layers.value("idle.backoff") {
-            Some(Parsed::Number(backoff)) => *backoff,
-            _ => built_in.backoff,
-        },
+        backoff: layers.number("idle.backoff").unwrap_or(built_in.backoff),
         max_delay,
         max: layers.limit("idle.max", Limit::Off).duration(),
         stop_after: stop_after(layers, strategy, built_in.stop_after),
@@ -422,10 +367,7 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
         longest: layers.dur("idle.longest", longest),
         skip_unchanged: layers.flag("idle.skip_unchanged", built_in.skip_unchanged),
         instruct: layers.flag("idle.instruct", built_in.instruct),
-        after_stop: match layers.text("idle.after_stop").as_deref() {
-            Some("watch") => AfterStop::Watch,
-            Some(_) | None => AfterStop::Exit,
-        },
+        after_stop: layers.choice("idle.after_stop", AfterStop::named).unwrap_or_default(),
     };
     check_delays(layers, &policy, diagnostics);
     check_longest(layers, &policy, diagnostics);
@@ -435,10 +377,10 @@ pub fn idle(layers: &Layers<'_>, diagnostics: &mut Diagnostics) -> Option<IdlePo
 /// Returns the idle stop. The built-in stop applies only if neither `idle.stop_after` nor `idle.max` is set and the loop
 /// does not learn when its work arrives.
 fn stop_after(layers: &Layers<'_>, strategy: Strategy, built_in: StopAfter) -> StopAfter {
-    match layers.value("idle.stop_after") {
-        Some(Parsed::StopAfter(stop_after)) => stop_after.clone(),
-        _ if layers.get("idle.max").is_some() || strategy == Strategy::Learned => StopAfter::Never,
-        _ => built_in,
+    match get!(layers, "idle.stop_after", StopAfter) {
+        Some(stop_after) => stop_after,
+        None if layers.get("idle.max").is_some() || strategy == Strategy::Learned => StopAfter::Never,
+        None => built_in,
     }
 }
 

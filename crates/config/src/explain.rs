@@ -6,9 +6,7 @@ use crate::keys::{KEYS, Key};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
 use crate::words::quote;
-use dogwatch_core::settings::{
-    AfterStop, GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Strategy, Tampered, Ttl,
-};
+use dogwatch_core::settings::{GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Strategy, Ttl};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::one_line;
 use serde::Serialize;
@@ -184,10 +182,7 @@ pub(crate) fn value(
         "setup" => list(settings.setup.iter().cloned(), "; "),
         "merge" => settings.merge.as_str().to_owned(),
         "checks.timeout" => settings.checks.timeout.to_string(),
-        "checks.tampered" => match settings.checks.tampered {
-            Tampered::Fail => "fail".to_owned(),
-            Tampered::Warn => "warn".to_owned(),
-        },
+        "checks.tampered" => settings.checks.tampered.to_string(),
         "recovery.budget" => settings.recovery.budget.to_string(),
         "recovery.template" => settings.recovery.template.clone().unwrap_or_else(none),
         "recovery.resume" => settings.recovery.resume.to_string(),
@@ -255,10 +250,7 @@ fn idle_value(key: &str, idle: &IdlePolicy) -> Option<String> {
         "longest" => idle.longest.to_string(),
         "skip_unchanged" => idle.skip_unchanged.to_string(),
         "instruct" => idle.instruct.to_string(),
-        "after_stop" => match idle.after_stop {
-            AfterStop::Exit => "exit".to_owned(),
-            AfterStop::Watch => "watch".to_owned(),
-        },
+        "after_stop" => idle.after_stop.to_string(),
         _ => return None,
     })
 }

@@ -27,12 +27,6 @@ pub struct Key {
 pub enum Kind {
     /// A command line, split into words.
     CommandLine,
-    /// The name of a reader.
-    Reader,
-    /// The name of a watchdog profile.
-    Profile,
-    /// The name of an idle strategy.
-    Strategy,
     /// A list of commands with `name` and `run`.
     Commands,
     /// A list of argument names.
@@ -96,11 +90,6 @@ impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             CommandLine => "command line",
-            Reader => return f.write_str(&listed(&ReaderName::ALL.map(ReaderName::as_str))),
-            Profile => return f.write_str(&listed(&settings::Profile::ALL.map(settings::Profile::as_str))),
-            Strategy => {
-                return f.write_str(&listed(&settings::Strategy::ALL.map(settings::Strategy::as_str)));
-            }
             Commands => "list of commands",
             Names => "list of names",
             Flag => "flag",
@@ -151,27 +140,27 @@ const fn key(
 pub const KEYS: &[Key] = &[
     //  path                     kind         default, example, doc
     key("agent",                    CommandLine, "required", "agent: claude", "command line of the agent, which gets the prompt on stdin"),
-    key("reader",                   Reader,      "from the program's name", "reader: claude", "how to read the agent's output"),
+    key("reader",                   OneOf(ReaderName::NAMES),      "from the program's name", "reader: claude", "how to read the agent's output"),
     key("commands",                 Commands,    "none", "commands: [{name: tests, run: make test}]", "commands to run before every prompt, which can include their output"),
     key("args",                     Names,       "none", "args: [area]", "names of the arguments that the loop accepts"),
     key("credit",                   Flag,        "`false`", "credit: true", "ask the agent to credit dogwatch in its commits"),
     key("delay",                    Duration,    "`0s`", "delay: 30s", "wait between iterations, not after the last"),
-    key("profile",                  Profile,     "`standard`", "profile: deep", "named set of watchdog limits; `learned` follows the recorded sessions of the agent"),
-    key("attempts",                 OneOf(&settings::AttemptPolicy::NAMES), "`progress` in loop files, `seed` in graph files", "attempts: seed", "which failed attempts are charged: all (`seed`), or those without progress (`progress`)"),
+    key("profile",                  OneOf(settings::Profile::NAMES),     "`standard`", "profile: deep", "named set of watchdog limits; `learned` follows the recorded sessions of the agent"),
+    key("attempts",                 OneOf(settings::AttemptPolicy::NAMES), "`progress` in loop files, `seed` in graph files", "attempts: seed", "which failed attempts are charged: all (`seed`), or those without progress (`progress`)"),
     key("max_iterations",           CountLimit,  "with `done_when` `6` (`attempts: progress`: 6 in a row without progress), else `off`", "max_iterations: 10", "number of iterations after which the run ends; also `max_ralph_iters` and `-n`"),
     key("work_when",                Text,        "none", "work_when: test -s TODO", "command to run before the agent: exit 0 means that there is work, exit 1 that there is none"),
     key("mcp",                      Mcp,         "`true`", "mcp: false", "MCP server for the agent, and the servers behind it"),
     key("recheck",                  UpTo(MAX_RECHECKS), "`0`", "recheck: 1", "how many times to rerun a failing check before it counts as failed"),
     key("pin",                      Globs,       "none", "pin: [tests/**]", "files that must not change because the checks depend on them"),
     key("redact",                   Texts,       "none", "redact: [DEPLOY_CODE]", "further environment variables whose values are kept out of the record"),
-    key("sandbox",                  OneOf(&SandboxMode::NAMES), "`off`", "sandbox: worktree", "what sessions may touch; also `sandbox.mode`"),
+    key("sandbox",                  OneOf(SandboxMode::NAMES), "`off`", "sandbox: worktree", "what sessions may touch; also `sandbox.mode`"),
     key("sandbox.write",            Texts,       "none", "sandbox: {write: [~/.cache/pip]}", "further paths that sessions may write"),
     key("sandbox.read",             Texts,       "none", "sandbox: {read: [~/tools]}", "further paths that `strict` sessions may read"),
     key("sandbox.ports",            Ports,       "none", "sandbox: {ports: [5432]}", "more TCP ports for `strict`, in addition to 80, 443 and those of proxies"),
     key("sandbox.required",         Flag,        "`false`", "sandbox: {required: true}", "refuse to start if the kernel cannot enforce all of it"),
     key("worktree",                 Flag,        "`false`", "worktree: true", "run the node in its own git worktree"),
     key("setup",                    Texts,       "none", "setup: [npm ci]", "with `worktree: true`: shell commands that run once in a new worktree, before the agent"),
-    key("merge",                    OneOf(&settings::MergePolicy::NAMES), "`agent`", "merge: fail", "what to do if the dependencies of a node with a worktree conflict: let its agent resolve it, or fail"),
+    key("merge",                    OneOf(settings::MergePolicy::NAMES), "`agent`", "merge: fail", "what to do if the dependencies of a node with a worktree conflict: let its agent resolve it, or fail"),
     key("max_parallel",             Count,       "`4`", "max_parallel: 8", "number of graph nodes that may run at the same time"),
     key("done_when",                Checks,      "none", "done_when: [make test]", "shell commands that must all succeed for the work to be done"),
 
@@ -180,12 +169,12 @@ pub const KEYS: &[Key] = &[
     key("idle.max_delay",           Span,        "`5m`", "idle: {max_delay: 10m}", "longest idle wait"),
     key("idle.max",                 Limit,       "`off`", "idle: {max: 6h}", "length of an idle streak after which the run ends"),
     key("idle.stop_after",          StopAfter,   "`{no_pending_tasks: 8}`; `off` if `idle.max` is set or with `learned`", "idle: {stop_after: {no_pending_tasks: 3}}", "number of idle iterations in a row after which the run ends"),
-    key("idle.strategy",            Strategy,    "`exponential`", "idle: {strategy: fixed}", "how idle waits grow"),
+    key("idle.strategy",            OneOf(settings::Strategy::NAMES),    "`exponential`", "idle: {strategy: fixed}", "how idle waits grow"),
     key("idle.look",                Span,        "`20s`, or `5s` if the last look did not call the agent", "idle: {look: 1m}", "with `learned`: how much waiting an empty look is worth"),
     key("idle.longest",             Span,        "`1h`, or `idle.max_delay` if that is set", "idle: {longest: 2h}", "with `learned`: longest idle wait"),
     key("idle.skip_unchanged",      Flag,        "`false`", "idle: {skip_unchanged: true}", "while idle, skip the agent if neither the prompt nor the work tree changed"),
     key("idle.instruct",            Flag,        "`true`", "idle: {instruct: false}", "describe the idle marker to the agent"),
-    key("idle.after_stop",          OneOf(&["exit", "watch"]), "`exit`", "idle: {after_stop: watch}", "what to do after the idle stop: exit, or stay asleep until woken"),
+    key("idle.after_stop",          OneOf(settings::AfterStop::NAMES), "`exit`", "idle: {after_stop: watch}", "what to do after the idle stop: exit, or stay asleep until woken"),
 
     key("wake_on.paths",            Texts,       "none", "wake_on: {paths: [TODO.md]}", "globs of files whose changes end a wait"),
     key("wake_on.probe",            Text,        "none", "wake_on: {probe: test -s TODO}", "command that ends a wait when it exits 0"),
@@ -224,7 +213,7 @@ pub const KEYS: &[Key] = &[
     key("limits.overload_retries",  Count,       "`10`", "limits: {overload_retries: 3}", "number of retries while the service is overloaded"),
 
     key("checks.timeout",           Span,        "`10m`", "checks: {timeout: 2m}", "longest check"),
-    key("checks.tampered",          OneOf(&["fail", "warn"]), "`fail`", "checks: {tampered: warn}", "what to do if a pinned file changes"),
+    key("checks.tampered",          OneOf(settings::Tampered::NAMES), "`fail`", "checks: {tampered: warn}", "what to do if a pinned file changes"),
 
     key("recovery.budget",          UpTo(MAX_RECOVERIES), "`3`", "recovery: {budget: 5}", "number of hard stops in a row to recover from"),
     key("recovery.template",        Text,        "built in", "recovery: {template: again.md}", "file with the prompt after a hard stop, relative to the loop file"),
@@ -242,7 +231,7 @@ pub const KEYS: &[Key] = &[
     key("notify.telegram.api",      Webhook,     "none: Telegram's own", "notify: {telegram: {token: \"1234567:abcdefghijklmnopqrstuvwxyz\", chat: 42, api: \"http://localhost:8081\"}}", "server of the Bot API"),
     key("notify.desktop",           Flag,        "`false`", "notify: {desktop: true}", "show each notification on this desktop with `notify-send`"),
 
-    key("external.profile",         Profile,     "`quick`", "external: {profile: deep}", "limits for the external agents that `dogwatch serve` watches; only in `dogwatch.toml`"),
+    key("external.profile",         OneOf(settings::Profile::NAMES),     "`quick`", "external: {profile: deep}", "limits for the external agents that `dogwatch serve` watches; only in `dogwatch.toml`"),
     key("external.session",         Limit,       "15m, 1h or 4h by profile", "external: {session: 30m}", "longest time for an external agent; also `total_timeout_seconds`"),
     key("external.idle",            Limit,       "5m, 8m or 15m by profile", "external: {idle: 10m}", "longest time without a new message from an external agent; also `idle_timeout_seconds`"),
     key("external.errors",          CountLimit,  "`5`", "external: {errors: 10}", "number of equal errors in a row of an external agent; also `max_errors`"),

@@ -1,12 +1,11 @@
 //! Parses lists of checks, globs and fallback agents, and command lines.
 
 use crate::document::{Entry, Node, Value};
-use crate::keys::Kind;
 use crate::limits::{
     MAX_AGENT_BYTES, MAX_AGENTS, MAX_CHECK_BYTES, MAX_CHECKS, MAX_GLOB_BYTES, MAX_PINS, MAX_TEXTS,
 };
 use crate::nearest::nearest;
-use crate::parsed::{Ctx, Parsed, all, is_off, parse, text};
+use crate::parsed::{Ctx, all, is_off, one_of, text};
 use crate::words::words;
 use dogwatch_core::settings::ReaderName;
 
@@ -45,9 +44,10 @@ fn globs(ctx: &mut Ctx<'_, '_>, node: &Node, max: usize) -> Option<Vec<String>> 
     items(ctx, node, "a list of globs", max, |ctx, item| {
         let glob = text(ctx, item).filter(|glob| check_length(ctx, item, glob, MAX_GLOB_BYTES))?;
         if let Some(why) = glob_error(&glob) {
-            let message = format!("`{glob}` is not a valid glob: {why}");
-            ctx.error(&item.span, message).help("write `[*]` to match the character `*` itself");
-            return None;
+            return ctx
+                .error(&item.span, format!("`{glob}` is not a valid glob: {why}"))
+                .help("write `[*]` to match the character `*` itself")
+                .rejected();
         }
         Some(glob)
     })
@@ -94,20 +94,14 @@ fn agent(ctx: &mut Ctx<'_, '_>, item: &Node) -> Option<Agent> {
     let get = |name: &str| fields.iter().find(|field| field.key == name).map(|field: &Entry| &field.value);
     let reader = match get("reader").filter(|reader| !reader.is_null()) {
         None => None,
-        Some(reader) => {
-            if let Parsed::Reader(reader) = parse(&mut ctx.of("reader"), reader, Kind::Reader)? {
-                Some(reader)
-            } else {
-                None
-            }
-        }
+        Some(reader) => Some(one_of(&mut ctx.of("reader"), reader, ReaderName::ALL, ReaderName::as_str)?),
     };
     match get("agent") {
         Some(line) => Some((command_line(&mut ctx.of("agent"), line)?, reader)),
-        None => {
-            ctx.error(&item.span, "this entry has no `agent`").help("write `{agent: COMMAND, reader: NAME}`");
-            None
-        }
+        None => ctx
+            .error(&item.span, "this entry has no `agent`")
+            .help("write `{agent: COMMAND, reader: NAME}`")
+            .rejected(),
     }
 }
 
@@ -116,11 +110,7 @@ pub fn command_line(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let line = text(ctx, node).filter(|line| check_length(ctx, node, line, MAX_AGENT_BYTES))?;
     match words(&line) {
         Ok(words) => Some(words),
-        Err(bad) => {
-            let message = format!("`{}` is malformed: {bad}", ctx.path);
-            ctx.error(&node.span, message);
-            None
-        }
+        Err(bad) => ctx.error(&node.span, format!("`{}` is malformed: {bad}", ctx.path)).rejected(),
     }
 }
 
@@ -143,17 +133,12 @@ pub fn items<T>(
     mut read: impl FnMut(&mut Ctx<'_, '_>, &Node) -> Option<T>,
 ) -> Option<Vec<T>> {
     match &node.value {
-        Value::List(items) if items.len() > max => {
-            let message = format!("`{}` has {} items; at most {max} are allowed", ctx.path, items.len());
-            ctx.error(&node.span, message);
-            None
-        }
+        Value::List(items) if items.len() > max => ctx
+            .error(&node.span, format!("`{}` has {} items; at most {max} are allowed", ctx.path, items.len()))
+            .rejected(),
         Value::List(items) => all(items, |item| read(ctx, item)),
         Value::Text(_) | Value::Map(_) => read(ctx, node).map(|one| vec![one]),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
-            ctx.must_be(node, what);
-            None
-        }
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => ctx.must_be(node, what).rejected(),
     }
 }
 

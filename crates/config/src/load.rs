@@ -303,7 +303,7 @@ pub fn complete(
     let notify = effective::notify(layers, diagnostics);
     let agent = layers.words("agent")?;
     let checks = effective::checks(layers, attempts);
-    let reader = layers.reader().unwrap_or_else(|| detect(&agent));
+    let reader = layers.choice("reader", ReaderName::named).unwrap_or_else(|| detect(&agent));
     let mut settings = Settings {
         reader,
         agent,

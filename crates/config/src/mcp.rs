@@ -36,15 +36,10 @@ const RESERVED_HEADERS: [&str; 10] = [
 /// Parses the value of `mcp`.
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<McpPolicy> {
     let Value::Map(entries) = &node.value else {
-        return match node.value {
-            Value::Bool(_) | Value::Text(_) => {
-                flag(ctx, node).map(|enabled| McpPolicy { enabled, servers: Vec::new() })
-            }
-            Value::Null | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
-                ctx.must_be(node, "true, false, or a mapping with `servers`");
-                None
-            }
-        };
+        if let Value::Bool(_) | Value::Text(_) = node.value {
+            return flag(ctx, node).map(|enabled| McpPolicy { enabled, servers: Vec::new() });
+        }
+        return ctx.must_be(node, "true, false, or a mapping with `servers`").rejected();
     };
     reject_unknown_keys(ctx, entries, &["servers"], "mcp")?;
     let servers = match field(entries, "servers") {
@@ -63,11 +58,9 @@ fn servers(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<McpServer>> {
     if entries.len() > MAX_MCP_SERVERS {
         let message =
             format!("`mcp.servers` has {} servers; at most {MAX_MCP_SERVERS} are allowed", entries.len());
-        ctx.error(&node.span, message);
-        return None;
+        return ctx.error(&node.span, message).rejected();
     }
-    let read: Vec<Option<McpServer>> = entries.iter().map(|entry| server(ctx, entry)).collect();
-    read.into_iter().collect()
+    all(entries, |entry| server(ctx, entry))
 }
 
 fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
@@ -80,9 +73,13 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
         return None;
     }
     let Value::Map(fields) = &entry.value.value else {
-        let message = format!("`mcp.servers.{name}` must be a mapping with `command` or `url`");
-        ctx.error(&entry.value.span, message).label(format!("this is {}", entry.value.kind()));
-        return None;
+        return ctx
+            .error(
+                &entry.value.span,
+                format!("`mcp.servers.{name}` must be a mapping with `command` or `url`"),
+            )
+            .label(format!("this is {}", entry.value.kind()))
+            .rejected();
     };
     reject_unknown_keys(ctx, fields, &FIELDS, &format!("mcp.servers.{name}"))?;
     let place = place(ctx, entry, fields);
@@ -127,14 +124,11 @@ fn place(ctx: &mut Ctx<'_, '_>, entry: &Entry, fields: &[Entry]) -> Option<McpPl
         (Some(node), None) => command(ctx, node).map(McpPlace::Command),
         (None, Some(node)) => url(ctx, node).map(McpPlace::Url),
         (Some(_), Some(node)) => {
-            ctx.error(&node.span, "a server cannot have both `command` and `url`");
-            None
+            ctx.error(&node.span, "a server cannot have both `command` and `url`").rejected()
         }
-        (None, None) => {
-            let message = format!("`mcp.servers.{}` needs a `command` or a `url`", entry.key);
-            ctx.error(&entry.key_span, message);
-            None
-        }
+        (None, None) => ctx
+            .error(&entry.key_span, format!("`mcp.servers.{}` needs a `command` or a `url`", entry.key))
+            .rejected(),
     }
 }
 
@@ -149,8 +143,7 @@ fn url(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
             Err(bad) => bad.to_string(),
         },
     };
-    ctx.error(&node.span, format!("the server's `url` is malformed: {reason}"));
-    None
+    ctx.error(&node.span, format!("the server's `url` is malformed: {reason}")).rejected()
 }
 
 /// Returns the entries of a mapping of at most `max` things.
@@ -166,9 +159,8 @@ fn entries<'n>(
     {
         return Some(entries);
     }
-    let message = format!("`mcp.servers.{}` must be a mapping of at most {max} {what}", path());
-    ctx.error(&node.span, message);
-    None
+    ctx.error(&node.span, format!("`mcp.servers.{}` must be a mapping of at most {max} {what}", path()))
+        .rejected()
 }
 
 fn headers(
@@ -178,12 +170,10 @@ fn headers(
     node: &Node,
 ) -> Option<Vec<(String, String)>> {
     if field(fields, "url").is_none() {
-        ctx.error(&node.span, "only a server with a `url` can have `headers`");
-        return None;
+        return ctx.error(&node.span, "only a server with a `url` can have `headers`").rejected();
     }
     let entries = entries(ctx, node, MAX_MCP_HEADERS, || format!("{server}.headers"), "headers")?;
-    let read: Vec<Option<(String, String)>> = entries.iter().map(|entry| header(ctx, entry)).collect();
-    read.into_iter().collect()
+    all(entries, |entry| header(ctx, entry))
 }
 
 fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
@@ -191,12 +181,12 @@ fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
     let lower = name.to_ascii_lowercase();
     if name.is_empty() || name.len() > MAX_NAME_BYTES || !name.bytes().all(allowed) {
-        ctx.error(&entry.key_span, format!("`{name}` is not a valid header name"));
-        return None;
+        return ctx.error(&entry.key_span, format!("`{name}` is not a valid header name")).rejected();
     }
     if RESERVED_HEADERS.contains(&lower.as_str()) || lower.starts_with("mcp-") {
-        ctx.error(&entry.key_span, format!("the header `{name}` is reserved for dogwatch"));
-        return None;
+        return ctx
+            .error(&entry.key_span, format!("the header `{name}` is reserved for dogwatch"))
+            .rejected();
     }
     let value = text(ctx, &entry.value)?;
     let reason = match fill(&value, |_| Some(String::new())) {
@@ -206,8 +196,7 @@ fn header(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<(String, String)> {
         }
         Ok(_) => return Some((name.clone(), value)),
     };
-    ctx.error(&entry.value.span, format!("the value of `{name}` is malformed: {reason}"));
-    None
+    ctx.error(&entry.value.span, format!("the value of `{name}` is malformed: {reason}")).rejected()
 }
 
 /// Parses a command: a list of words, or a line that is split into words.
@@ -217,8 +206,9 @@ fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
         Value::Text(line) => match words(line) {
             Ok(words) => words,
             Err(bad) => {
-                ctx.error(&node.span, format!("the server's `command` is malformed: {bad}"));
-                return None;
+                return ctx
+                    .error(&node.span, format!("the server's `command` is malformed: {bad}"))
+                    .rejected();
             }
         },
         Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
@@ -226,46 +216,31 @@ fn command(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
         }
     };
     if read.is_empty() {
-        ctx.error(&node.span, "a server's `command` must be a list of words");
-        return None;
+        return ctx.error(&node.span, "a server's `command` must be a list of words").rejected();
     }
     Some(read)
 }
 
 fn tools(ctx: &mut Ctx<'_, '_>, server: &str, node: &Node) -> Option<Vec<(String, Dur)>> {
     let entries = entries(ctx, node, MAX_MCP_TOOLS, || format!("{server}.tools"), "tools")?;
-    let read: Vec<Option<(String, Dur)>> = entries.iter().map(|entry| tool(ctx, server, entry)).collect();
-    read.into_iter().collect()
+    all(entries, |entry| tool(ctx, server, entry))
 }
 
 fn tool(ctx: &mut Ctx<'_, '_>, server: &str, entry: &Entry) -> Option<(String, Dur)> {
     let path = format!("mcp.servers.{server}.tools.{}", entry.key);
     let Value::Map(fields) = &entry.value.value else {
-        ctx.error(&entry.value.span, format!("`{path}` must be a mapping with `timeout`"));
-        return None;
+        return ctx.error(&entry.value.span, format!("`{path}` must be a mapping with `timeout`")).rejected();
     };
     reject_unknown_keys(ctx, fields, &["timeout"], &path)?;
     let Some(node) = field(fields, "timeout") else {
-        ctx.error(&entry.key_span, format!("`{path}` needs a `timeout`"));
-        return None;
+        return ctx.error(&entry.key_span, format!("`{path}` needs a `timeout`")).rejected();
     };
     Some((entry.key.clone(), span(ctx, node)?))
 }
 
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u32> {
-    match &node.value {
-        Value::Int(n) if (1..=1_000).contains(n) => u32::try_from(*n).ok(),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Map(_) => {
-            ctx.error(&node.span, "`restart_after` must be a whole number from 1 to 1000");
-            None
-        }
-    }
+    let fits = node.int().filter(|n| (1..=1_000).contains(n)).and_then(|n| u32::try_from(n).ok());
+    fits.or_else(|| ctx.error(&node.span, "`restart_after` must be a whole number from 1 to 1000").rejected())
 }
 
 fn field<'n>(fields: &'n [Entry], name: &str) -> Option<&'n Node> {

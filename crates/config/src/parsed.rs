@@ -2,14 +2,14 @@
 
 use crate::commands;
 use crate::diagnostic::{Diagnostic, Diagnostics, Source};
-use crate::document::{Node, Span, Value};
+use crate::document::{Entry, Node, Span, Value};
 use crate::keys::Kind;
 use crate::limits::{MAX_STOP_REASONS, MAX_TEXTS};
 use crate::lists;
 use crate::mcp;
 use crate::nearest::nearest;
 use dogwatch_core::record::notification::{NotificationKind, Telegram, Topic, Webhook};
-use dogwatch_core::settings::{CommandPlan, McpPolicy, Profile, ReaderName, StopAfter, Strategy, Ttl};
+use dogwatch_core::settings::{CommandPlan, McpPolicy, StopAfter, Ttl};
 use dogwatch_core::time::dur::{Dur, DurError, Limit};
 use dogwatch_core::watch::limits::MAX_TOOL_LIMITS;
 use std::collections::BTreeMap;
@@ -18,9 +18,6 @@ use std::collections::BTreeMap;
 #[derive(Clone, Debug, PartialEq)]
 pub enum Parsed {
     Words(Vec<String>),
-    Reader(ReaderName),
-    Profile(Profile),
-    Strategy(Strategy),
     Commands(Vec<CommandPlan>),
     Texts(Vec<String>),
     Flag(bool),
@@ -73,9 +70,6 @@ impl<'s> Ctx<'_, 's> {
 pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
     match kind {
         Kind::CommandLine => lists::command_line(ctx, node).map(Parsed::Words),
-        Kind::Reader => one_of(ctx, node, &ReaderName::ALL, ReaderName::as_str).map(Parsed::Reader),
-        Kind::Profile => one_of(ctx, node, &Profile::ALL, Profile::as_str).map(Parsed::Profile),
-        Kind::Strategy => one_of(ctx, node, &Strategy::ALL, Strategy::as_str).map(Parsed::Strategy),
         Kind::OneOf(choices) => one_of(ctx, node, choices, |c| c).map(|c| Parsed::Text(c.to_owned())),
         Kind::Commands => commands::parse(ctx, node).map(Parsed::Commands),
         Kind::Names => commands::names(ctx, node).map(Parsed::Texts),
@@ -119,16 +113,13 @@ pub fn is_off(node: &Node) -> bool {
     node.text() == Some("off") || node.value == Value::Bool(false)
 }
 
-fn one_of<T: Copy>(
+pub fn one_of<T: Copy>(
     ctx: &mut Ctx<'_, '_>,
     node: &Node,
     all: &[T],
     name: impl Fn(T) -> &'static str,
 ) -> Option<T> {
-    let given = match &node.value {
-        Value::Text(given) => given.trim(),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => "",
-    };
+    let given = node.text().map_or("", str::trim);
     if let Some(found) = all.iter().find(|choice| name(**choice) == given) {
         return Some(*found);
     }
@@ -154,38 +145,29 @@ pub fn listed(names: &[&str]) -> String {
 
 /// Parses a flag. A strict YAML parser reads `yes` and `no` as text, so they are accepted here.
 pub fn flag(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<bool> {
-    match &node.value {
-        Value::Bool(flag) => return Some(*flag),
-        Value::Text(text) => match text.to_ascii_lowercase().as_str() {
-            "yes" | "on" => return Some(true),
-            "no" | "off" => return Some(false),
-            _ => {}
-        },
-        Value::Null | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {}
+    if let Value::Bool(flag) = node.value {
+        return Some(flag);
     }
-    let message = format!("`{}` must be true or false", ctx.path);
-    ctx.error(&node.span, message);
-    None
+    match node.text().map(str::to_ascii_lowercase).as_deref() {
+        Some("yes" | "on") => Some(true),
+        Some("no" | "off") => Some(false),
+        _ => ctx.error(&node.span, format!("`{}` must be true or false", ctx.path)).rejected(),
+    }
 }
 
 /// Parses a text that is not empty.
 pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
-    match &node.value {
-        Value::Text(text) if text.trim().is_empty() => {
-            let message = format!("`{}` is empty", ctx.path);
-            ctx.error(&node.span, message);
-            None
+    match node.text() {
+        Some(text) if text.trim().is_empty() => {
+            ctx.error(&node.span, format!("`{}` is empty", ctx.path)).rejected()
         }
-        Value::Text(text) if text.contains('\0') => {
-            let message = format!("`{}` contains a NUL character", ctx.path);
-            ctx.error(&node.span, message);
-            None
+        Some(text) if text.contains('\0') => {
+            ctx.error(&node.span, format!("`{}` contains a NUL character", ctx.path)).rejected()
         }
-        Value::Text(text) => Some(text.clone()),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => {
-            let quoted = matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_));
+        Some(text) => Some(text.to_owned()),
+        None => {
             let diagnostic = ctx.must_be(node, "text");
-            if quoted {
+            if matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_)) {
                 diagnostic.help("put it in quotes");
             }
             None
@@ -194,56 +176,48 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
 }
 
 fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
-    match &node.value {
-        Value::Text(_) | Value::List(_) => lists::items(ctx, node, "a list of texts", MAX_TEXTS, text),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Map(_) => {
-            ctx.must_be(node, "a list of texts");
-            None
-        }
+    if let Value::Text(_) | Value::List(_) = node.value {
+        return lists::items(ctx, node, "a list of texts", MAX_TEXTS, text);
     }
+    ctx.must_be(node, "a list of texts").rejected()
 }
 
 /// Parses TCP ports. They are kept as texts, like other lists.
 fn ports(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     let port =
         |ctx: &mut Ctx<'_, '_>, node: &Node| up_to(ctx, node, u32::from(u16::MAX)).map(|n| n.to_string());
-    if let Value::List(items) = &node.value {
+    if let Some(items) = node.list() {
         return all(items, |item| port(ctx, item));
     }
     port(ctx, node).map(|port| vec![port])
 }
 
 /// Parses every item, so that every error is reported. Returns all values, or none if any item is invalid.
-pub fn all<T>(items: &[Node], mut read: impl FnMut(&Node) -> Option<T>) -> Option<Vec<T>> {
-    let read: Vec<Option<T>> = items.iter().map(&mut read).collect();
+pub fn all<I, T, C: FromIterator<T>>(items: &[I], read: impl FnMut(&I) -> Option<T>) -> Option<C> {
+    let read: Vec<Option<T>> = items.iter().map(read).collect();
     read.into_iter().collect()
 }
 
 /// Parses a duration, which may be zero.
 pub fn duration(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
-    let read = match &node.value {
-        Value::Int(n) => Dur::from_secs_f64(*n as f64),
-        Value::Float(n) => Dur::from_secs_f64(*n),
-        Value::Text(text) => text.parse(),
-        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => Err(DurError::NotADuration),
+    let read = match (node.number(), node.text()) {
+        (Some(n), _) => Dur::from_secs_f64(n),
+        (None, Some(text)) => text.parse(),
+        (None, None) => Err(DurError::NotADuration),
     };
-    match read {
-        Ok(dur) => Some(dur),
-        Err(bad) => {
-            let message = format!("`{}` must be a duration", ctx.path);
-            ctx.error(&node.span, message).label(bad.to_string()).help(DurError::FORMS);
-            None
-        }
-    }
+    read.map_err(|bad| {
+        ctx.error(&node.span, format!("`{}` must be a duration", ctx.path))
+            .label(bad.to_string())
+            .help(DurError::FORMS);
+    })
+    .ok()
 }
 
 /// Parses a duration of more than zero.
 pub fn span(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Dur> {
     let dur = duration(ctx, node)?;
     if dur.is_zero() {
-        let message = format!("`{}` must be more than zero", ctx.path);
-        ctx.error(&node.span, message);
-        return None;
+        return ctx.error(&node.span, format!("`{}` must be more than zero", ctx.path)).rejected();
     }
     Some(dur)
 }
@@ -254,127 +228,92 @@ fn limit(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Limit> {
     }
     let dur = duration(ctx, node)?;
     if dur.is_zero() {
-        let message = format!("`{}` must be more than zero", ctx.path);
-        ctx.error(&node.span, message).help("`off` means no limit");
-        return None;
+        return ctx
+            .error(&node.span, format!("`{}` must be more than zero", ctx.path))
+            .help("`off` means no limit")
+            .rejected();
     }
     Some(Limit::At(dur))
 }
 
 /// Parses a percentage: `80%`, or the number alone.
 fn share(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<f64> {
-    let percent = match &node.value {
-        Value::Int(n) => Some(*n as f64),
-        // A fraction such as 0.8 is more likely a mistake than less than one percent.
-        Value::Float(n) => Some(*n).filter(|n| *n >= 1.0),
-        Value::Text(text) => text.trim().strip_suffix('%').and_then(|n| n.trim_end().parse().ok()),
-        Value::Null | Value::Bool(_) | Value::List(_) | Value::Map(_) => None,
-    };
+    // A fraction such as 0.8 is more likely a mistake than less than one percent.
+    let number = node.number().filter(|n| *n >= 1.0);
+    let written = || node.text()?.trim().strip_suffix('%')?.trim_end().parse().ok();
+    let percent = number.or_else(written);
     let percent = percent.filter(|n| *n > 0.0 && *n <= 100.0);
     if percent.is_none() {
-        let message = format!("`{}` must be a percentage of more than 0 and at most 100", ctx.path);
-        ctx.error(&node.span, message).help("write it as `80%`; `off` means no limit");
+        ctx.error(&node.span, format!("`{}` must be a percentage of more than 0 and at most 100", ctx.path))
+            .help("write it as `80%`; `off` means no limit");
     }
     percent
 }
 
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
-    let whole = match &node.value {
-        Value::Int(n) => u64::try_from(*n).ok(),
-        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
-            None
-        }
-    };
     // A count of more than 32 bits is a mistake. Every counter is at least that wide.
-    match whole {
-        Some(n) if n >= 1 && n <= u64::from(u32::MAX) => Some(n),
-        _ => {
-            let message = format!("`{}` must be a whole number from 1 to {}", ctx.path, u32::MAX);
-            ctx.error(&node.span, message);
-            None
-        }
-    }
+    within(ctx, node, 1, u32::MAX)
 }
 
 /// Parses a whole number from 0 to `max`.
 fn up_to(ctx: &mut Ctx<'_, '_>, node: &Node, max: u32) -> Option<u64> {
-    match &node.value {
-        Value::Int(n) if (0..=i128::from(max)).contains(n) => u64::try_from(*n).ok(),
-        Value::Null
-        | Value::Bool(_)
-        | Value::Int(_)
-        | Value::Float(_)
-        | Value::Text(_)
-        | Value::List(_)
-        | Value::Map(_) => {
-            let message = format!("`{}` must be a whole number from 0 to {max}", ctx.path);
-            ctx.error(&node.span, message);
-            None
-        }
-    }
+    within(ctx, node, 0, max)
+}
+
+fn within(ctx: &mut Ctx<'_, '_>, node: &Node, min: u32, max: u32) -> Option<u64> {
+    let fits = node.int().filter(|n| (i128::from(min)..=i128::from(max)).contains(n));
+    let fits = fits.and_then(|n| u64::try_from(n).ok());
+    fits.or_else(|| {
+        let message = format!("`{}` must be a whole number from {min} to {max}", ctx.path);
+        ctx.error(&node.span, message).rejected()
+    })
 }
 
 fn number(ctx: &mut Ctx<'_, '_>, node: &Node, least: f64) -> Option<f64> {
-    let number = match &node.value {
-        Value::Int(n) => *n as f64,
-        Value::Float(n) => *n,
-        Value::Null | Value::Bool(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => f64::NAN,
-    };
-    if number.is_finite() && number >= least {
-        return Some(number);
+    let number = node.number().filter(|n| n.is_finite() && *n >= least);
+    if number.is_none() {
+        ctx.error(&node.span, format!("`{}` must be a number of at least {least}", ctx.path));
     }
-    let message = format!("`{}` must be a number of at least {least}", ctx.path);
-    ctx.error(&node.span, message);
-    None
+    number
 }
 
 fn stop_after(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<StopAfter> {
-    match &node.value {
+    match node.map() {
         _ if is_off(node) => Some(StopAfter::Never),
-        Value::Map(entries) if entries.is_empty() => Some(StopAfter::Never),
-        Value::Map(entries) if entries.len() > MAX_STOP_REASONS => {
+        Some([]) => Some(StopAfter::Never),
+        Some(entries) if entries.len() > MAX_STOP_REASONS => {
             let message = format!("`{}` has more than {MAX_STOP_REASONS} reasons", ctx.path);
-            ctx.error(&node.span, message);
-            None
+            ctx.error(&node.span, message).rejected()
         }
-        Value::Map(entries) => {
-            let read: Vec<Option<(String, u32)>> = entries
-                .iter()
-                .map(|entry| Some((entry.key.clone(), small_count(ctx, &entry.value)?)))
-                .collect();
-            read.into_iter().collect::<Option<Vec<_>>>().map(StopAfter::PerReason)
+        Some(entries) => {
+            let read = |entry: &Entry| Some((entry.key.clone(), small_count(ctx, &entry.value)?));
+            all(entries, read).map(StopAfter::PerReason)
         }
-        Value::Int(_) => small_count(ctx, node).map(StopAfter::Count),
-        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
-            ctx.must_be(node, "a number, a mapping from reason to number, or `off`");
-            None
-        }
+        None if node.int().is_some() => small_count(ctx, node).map(StopAfter::Count),
+        None => ctx.must_be(node, "a number, a mapping from reason to number, or `off`").rejected(),
     }
 }
 
 /// Parses limits by the name of a tool.
 fn tool_limits(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<BTreeMap<String, Limit>> {
-    let Value::Map(entries) = &node.value else {
-        ctx.must_be(node, "a mapping from tools to limits").help("for example `{Bash: 5m}`");
-        return None;
+    let Some(entries) = node.map() else {
+        return ctx
+            .must_be(node, "a mapping from tools to limits")
+            .help("for example `{Bash: 5m}`")
+            .rejected();
     };
     if entries.len() > MAX_TOOL_LIMITS {
         let message = format!("`{}` has more than {MAX_TOOL_LIMITS} tools", ctx.path);
-        ctx.error(&node.span, message);
-        return None;
+        return ctx.error(&node.span, message).rejected();
     }
-    let read: Vec<Option<(String, Limit)>> =
-        entries.iter().map(|entry| Some((entry.key.clone(), limit(ctx, &entry.value)?))).collect();
-    read.into_iter().collect()
+    all(entries, |entry| Some((entry.key.clone(), limit(ctx, &entry.value)?)))
 }
 
 fn notify_on(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<NotificationKind>> {
     let mut one = |node: &Node| one_of(ctx, node, &NotificationKind::SELECTABLE, NotificationKind::as_str);
-    let mut kinds = match &node.value {
-        Value::List(items) => all(items, one)?,
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::Map(_) => {
-            vec![one(node)?]
-        }
+    let mut kinds = match node.list() {
+        Some(items) => all(items, one)?,
+        None => vec![one(node)?],
     };
     let mut seen = Vec::new();
     kinds.retain(|kind| {
@@ -401,21 +340,15 @@ fn checked<T>(
     match read(given.trim()) {
         Ok(read) => Some(read),
         Err(why) => {
-            let message = format!("`{}` is not a valid {what}", ctx.path);
-            ctx.error(&node.span, message).label(why);
-            None
+            ctx.error(&node.span, format!("`{}` is not a valid {what}", ctx.path)).label(why).rejected()
         }
     }
 }
 
 /// Parses a chat of Telegram, a number or a name.
 fn chat(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
-    let written = match &node.value {
-        Value::Int(n) => Node::new(Value::Text(n.to_string()), node.span.clone()),
-        Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_) => {
-            node.clone()
-        }
-    };
+    let number = node.int().map(|n| Node::new(Value::Text(n.to_string()), node.span.clone()));
+    let written = number.unwrap_or_else(|| node.clone());
     checked(ctx, &written, "chat", |chat| Telegram::chat(chat).map_err(|e| e.to_string()))
 }
 

@@ -3,6 +3,7 @@
 //! `dogwatch-config` builds these types from files and flags; `run_started` records them; resume reads them back.
 //! Every default is filled in: an `Option` means "no limit" or "not requested".
 
+use crate::record::event::words;
 use crate::record::ids::NodeName;
 use crate::record::notification::NotifyPolicy;
 use crate::record::windows::WindowBudget;
@@ -286,62 +287,39 @@ impl CheckPolicy {
     }
 }
 
-/// Which attempts are charged, wait for a backoff, and make a node flaky.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AttemptPolicy {
-    /// Every failed attempt is charged and followed by a backoff. A node that passes after one is flaky.
-    #[default]
-    Seed,
-    /// Only attempts without progress are charged. A node is flaky if a check passed on a tree that it failed on.
-    Progress,
-}
-
-impl AttemptPolicy {
-    /// The names of all policies.
-    pub const NAMES: [&str; 2] = ["seed", "progress"];
-
-    /// Returns the name of the policy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            AttemptPolicy::Seed => "seed",
-            AttemptPolicy::Progress => "progress",
-        }
+words! {
+    /// Which attempts are charged, wait for a backoff, and make a node flaky.
+    #[derive(Default)]
+    AttemptPolicy {
+        /// Every failed attempt is charged and followed by a backoff. A node that passes after one is flaky.
+        #[default]
+        Seed = "seed",
+        /// Only attempts without progress are charged. A node is flaky if a check passed on a tree that it failed on.
+        Progress = "progress",
     }
 }
 
-/// The reaction to a changed pinned file.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Tampered {
-    /// The attempt fails without running the checks.
-    #[default]
-    Fail,
-    /// The change is recorded and the checks run.
-    Warn,
+words! {
+    /// The reaction to a changed pinned file.
+    #[derive(Default)]
+    Tampered {
+        /// The attempt fails without running the checks.
+        #[default]
+        Fail = "fail",
+        /// The change is recorded and the checks run.
+        Warn = "warn",
+    }
 }
 
-/// The reaction to conflicts when the branches of a node's dependencies are merged.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum MergePolicy {
-    /// The node starts with conflict markers in its files, and its agent resolves them.
-    #[default]
-    Agent,
-    /// The node fails.
-    Fail,
-}
-
-impl MergePolicy {
-    /// The names of all policies.
-    pub const NAMES: [&str; 2] = ["agent", "fail"];
-
-    /// Returns the name of the policy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            MergePolicy::Agent => "agent",
-            MergePolicy::Fail => "fail",
-        }
+words! {
+    /// The reaction to conflicts when the branches of a node's dependencies are merged.
+    #[derive(Default)]
+    MergePolicy {
+        /// The node starts with conflict markers in its files, and its agent resolves them.
+        #[default]
+        Agent = "agent",
+        /// The node fails.
+        Fail = "fail",
     }
 }
 
@@ -374,38 +352,23 @@ pub struct AgentPlan {
     pub reader: ReaderName,
 }
 
-/// The reader that turns an agent's output into signs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum ReaderName {
-    /// Any program that prints text.
-    Plain,
-    /// Claude Code.
-    Claude,
-    /// Codex.
-    Codex,
-    /// opencode.
-    Opencode,
-    /// Gemini CLI.
-    Gemini,
+words! {
+    /// The reader that turns an agent's output into signs.
+    ReaderName {
+        /// Any program that prints text.
+        Plain = "plain",
+        /// Claude Code.
+        Claude = "claude",
+        /// Codex.
+        Codex = "codex",
+        /// opencode.
+        Opencode = "opencode",
+        /// Gemini CLI.
+        Gemini = "gemini",
+    }
 }
 
 impl ReaderName {
-    /// All readers.
-    pub const ALL: [ReaderName; 5] =
-        [ReaderName::Plain, ReaderName::Claude, ReaderName::Codex, ReaderName::Opencode, ReaderName::Gemini];
-
-    /// Returns the name of the reader.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            ReaderName::Plain => "plain",
-            ReaderName::Claude => "claude",
-            ReaderName::Codex => "codex",
-            ReaderName::Opencode => "opencode",
-            ReaderName::Gemini => "gemini",
-        }
-    }
-
     /// Returns whether the agent's output is structured. Structured agents end with a result event; without one, the
     /// exit code proves nothing.
     pub fn is_structured(self) -> bool {
@@ -413,12 +376,6 @@ impl ReaderName {
             ReaderName::Plain => false,
             ReaderName::Claude | ReaderName::Codex | ReaderName::Opencode | ReaderName::Gemini => true,
         }
-    }
-}
-
-impl fmt::Display for ReaderName {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
     }
 }
 

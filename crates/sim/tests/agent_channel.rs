@@ -6,7 +6,7 @@ use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;
 use dogwatch_core::run::agent_channel::{AgentChannel, AgentResponse, Handled, Phase, RequestBody};
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::time::moment::Awake;
@@ -145,13 +145,15 @@ fn the_last_reported_state_counts_like_a_marker() {
 #[test]
 fn a_flood_of_reports_is_counted_and_not_recorded() {
     let mut channel = AgentChannel::new(JOB);
-    let reports = |inputs: &[Input]| inputs.iter().filter(|i| matches!(i, Input::Reported { .. })).count();
+    let reports = |inputs: &[Input]| {
+        inputs.iter().filter(|i| matches!(i, Input::Job(_, NodeInput::Reported(_)))).count()
+    };
     let written: usize =
         (0..1_000).map(|n| reports(&handle(&mut channel, 1, &progress(&format!("step {n}"))).inputs)).sum();
     assert_eq!(written, 20);
     let later = handle(&mut channel, 2, &progress("one more")).inputs;
     let withheld = later.iter().find_map(|i| match i {
-        Input::Reported { report, .. } => Some(report.withheld),
+        Input::Job(_, NodeInput::Reported(report)) => Some(report.withheld),
         _ => None,
     });
     assert_eq!(withheld, Some(980));
@@ -164,8 +166,12 @@ fn a_repeated_error_is_not_evidence_but_counts_as_an_error() {
     assert_eq!(handle(&mut channel, 1, &error).answer, AgentResponse::Noted { evidence: true });
     let again = handle(&mut channel, 20, &error);
     assert_eq!(again.answer, AgentResponse::Noted { evidence: false });
-    assert!(again.inputs.iter().any(|i| matches!(i, Input::Noted { .. })), "{:?}", again.inputs);
-    assert!(!again.inputs.iter().any(|i| matches!(i, Input::Observed { .. })));
+    assert!(
+        again.inputs.iter().any(|i| matches!(i, Input::Job(_, NodeInput::Noted(_)))),
+        "{:?}",
+        again.inputs
+    );
+    assert!(!again.inputs.iter().any(|i| matches!(i, Input::Job(_, NodeInput::Observed(_)))));
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use dogwatch_core::record::day::DayUse;
 use dogwatch_core::record::event::{Event, Outcome, Usage};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{DayBudget, Plan};
 use dogwatch_core::time::dur::Dur;
@@ -25,7 +25,7 @@ fn limited(tokens: u64) -> Plan {
 
 fn uses(iteration: u64, tokens: u64) -> Input {
     let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
-    Input::Used { job, usage: Usage { tokens: Some(tokens), ..Usage::default() } }
+    Input::Job(job, NodeInput::Used(Usage { tokens: Some(tokens), ..Usage::default() }))
 }
 
 fn secs(s: u64) -> Dur {

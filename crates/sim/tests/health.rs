@@ -5,7 +5,7 @@
 use dogwatch_core::record::event::{Event, Observation, Outcome};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::status::{DoingStatus, State, Status};
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -24,18 +24,18 @@ fn job(iteration: u64) -> Job {
 }
 
 fn asks(iteration: u64, what: &str) -> Input {
-    Input::Noted { job: job(iteration), fact: Fact::NeedsHuman { what: what.to_owned() } }
+    Input::Job(job(iteration), NodeInput::Noted(Fact::NeedsHuman { what: what.to_owned() }))
 }
 
 fn says(at_s: u64) -> Input {
     // The awake clock of the world starts at one second.
     let at = Awake(at_s * 1000 + 1000);
-    Input::Observed { job: job(1), seen: Observation::single(Channel::Stdout, at) }
+    Input::Job(job(1), NodeInput::Observed(Observation::single(Channel::Stdout, at)))
 }
 
 fn retries() -> Input {
     let issue = HealthIssue::Retrying { status: Some(529), delay: Some(secs(30)) };
-    Input::HealthIssueFound { job: job(1), issue }
+    Input::Job(job(1), NodeInput::HealthIssueFound(issue))
 }
 
 fn quick() -> Plan {
@@ -118,7 +118,7 @@ fn an_agent_that_continues_after_its_question_is_subject_to_the_silence_limit() 
         mcp: false,
         heartbeat: false,
     };
-    let started = Input::Noted { job: job(1), fact: Fact::ToolStarted(tool) };
+    let started = Input::Job(job(1), NodeInput::Noted(Fact::ToolStarted(tool)));
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), started)
         .at(secs(10), asks(1, "may I?"))
@@ -172,7 +172,7 @@ fn retrying_is_recorded_once_until_there_is_progress() {
 
 #[test]
 fn drift_is_recorded_once_and_stays_for_the_session() {
-    let drift = Input::HealthIssueFound { job: job(1), issue: HealthIssue::Drifted };
+    let drift = Input::Job(job(1), NodeInput::HealthIssueFound(HealthIssue::Drifted));
     let mut world = World::new(quick(), |_| Act::hangs())
         .at(secs(5), drift.clone())
         .at(secs(6), says(6))

@@ -4,7 +4,7 @@ use dogwatch_core::record::event::{Observation, Outcome};
 use dogwatch_core::record::notification::{
     How, MAX_PENDING_NOTIFICATIONS, NotificationKind, NotifyPolicy, Webhook,
 };
-use dogwatch_core::run::input::{EndSignal, Input};
+use dogwatch_core::run::input::{EndSignal, Input, NodeInput};
 use dogwatch_core::settings::{Plan, Settings};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_core::watch::sign::{Limit as Refusal, LimitKind};
@@ -220,7 +220,7 @@ fn each_question_notifies() {
         iteration: dogwatch_core::record::ids::Iteration(1),
         kind: dogwatch_core::run::job::JobKind::Session,
     };
-    let asks = |what: &str| Input::Noted { job, fact: Fact::NeedsHuman { what: what.to_owned() } };
+    let asks = |what: &str| Input::Job(job, NodeInput::Noted(Fact::NeedsHuman { what: what.to_owned() }));
     let plan = telling(|s| {
         s.notify.on = vec![NotificationKind::NeedsHuman];
         s.max_iterations = Some(1);
@@ -228,7 +228,7 @@ fn each_question_notifies() {
     let works_on = Observation::single(Channel::Stdout, dogwatch_core::time::moment::Awake(31_000));
     let mut world = World::new(plan, |_| Act::works(MINUTE))
         .at(Dur::from_secs(10), asks("may I delete it?"))
-        .at(Dur::from_secs(30), Input::Observed { job, seen: works_on })
+        .at(Dur::from_secs(30), Input::Job(job, NodeInput::Observed(works_on)))
         .at(Dur::from_secs(40), asks("and this?"));
     world.end();
     let texts: Vec<&str> = world.notifications.iter().map(|(_, d)| d.notification.text.as_str()).collect();

@@ -5,7 +5,7 @@
 
 use dogwatch_core::record::event::{Event, Observation, Outcome, RecoveryPlanned};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{AgentPlan, ReaderName, Settings};
 use dogwatch_core::time::dur::{Dur, Limit};
@@ -48,7 +48,7 @@ fn working_from_time_to_time(mut world: World) -> World {
     for (iteration, at) in [(1, 30), (2, 92), (3, 156), (4, 224)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
         let seen = Observation::single(Channel::Workspace, Awake(1_000 + at * 1_000));
-        world = world.at(Dur::from_secs(at), Input::Observed { job, seen });
+        world = world.at(Dur::from_secs(at), Input::Job(job, NodeInput::Observed(seen)));
     }
     world
 }
@@ -151,7 +151,7 @@ fn an_error_loop_is_a_separate_class() {
     for n in 1..=2u64 {
         let job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
         let fact = Fact::Error { fingerprint: "no such file".to_owned() };
-        world = world.at(Dur::from_secs(n), Input::Noted { job, fact });
+        world = world.at(Dur::from_secs(n), Input::Job(job, NodeInput::Noted(fact)));
     }
     world.drive(dogwatch_sim::Drive::Until(MINUTE));
     assert_eq!(words(&world), ["error_loop retry"]);
@@ -225,7 +225,7 @@ fn refused_in_silence(set: impl FnOnce(&mut Settings)) -> World {
     for (iteration, at) in [(1, 5), (2, 140)] {
         let job = Job { node: NodeIx(0), iteration: Iteration(iteration), kind: JobKind::Session };
         let issue = HealthIssue::Retrying { status: Some(429), delay: None };
-        world = world.at(Dur::from_secs(at), Input::HealthIssueFound { job, issue });
+        world = world.at(Dur::from_secs(at), Input::Job(job, NodeInput::HealthIssueFound(issue)));
     }
     world
 }

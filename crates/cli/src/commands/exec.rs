@@ -45,7 +45,7 @@ pub struct Args {
     workspace: Option<PathBuf>,
     /// Interpret the output as this agent's, to detect tools, errors and loops
     #[arg(long, value_name = "NAME", default_value = "plain", hide_default_value = true,
-        value_parser = PossibleValuesParser::new(ReaderName::ALL.map(ReaderName::as_str)))]
+        value_parser = PossibleValuesParser::new(ReaderName::NAMES))]
     agent: String,
     /// Append the events to this file, as JSON lines (docs/reference/events.md)
     #[arg(long, value_name = "FILE")]
@@ -69,7 +69,7 @@ Exit codes:
 
 /// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
-    let reader = find_by_name(ReaderName::ALL, ReaderName::as_str, &args.agent).unwrap_or(ReaderName::Plain);
+    let reader = ReaderName::named(&args.agent).unwrap_or(ReaderName::Plain);
     let policy = policy(&args, reader)?;
     let plan = Plan {
         argv: args.command.into_iter().map(OsString::into_vec).collect(),
@@ -86,18 +86,9 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     Ok(outcome.code)
 }
 
-/// Returns the value with this name.
-fn find_by_name<T: Copy, const N: usize>(
-    all: [T; N],
-    name_of: fn(T) -> &'static str,
-    name: &str,
-) -> Option<T> {
-    all.into_iter().find(|one| name_of(*one) == name)
-}
-
 /// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
 fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, CliError> {
-    let profile = find_by_name(Profile::FIXED, Profile::as_str, &args.profile).unwrap_or(Profile::Quick);
+    let profile = Profile::named(&args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
         WatchPolicy::for_reader(profile, reader)
     } else {

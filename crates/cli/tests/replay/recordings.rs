@@ -112,7 +112,7 @@ fn recordings_without_added_silence_get_no_verdict() {
 fn the_oracle_agrees_on_every_recording() {
     let policy = WatchPolicy::default();
     for row in rows() {
-        let name = ReaderName::ALL.into_iter().find(|n| n.as_str() == row.agent).expect("a known agent");
+        let name = ReaderName::named(row.agent).expect("a known agent");
         let mut listener = Listener::new(name);
         let mut facts = Vec::<(u64, Fact)>::new();
         let take = |listener: &mut Listener, at: u64| -> Vec<(u64, Fact)> {

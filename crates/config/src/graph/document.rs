@@ -54,8 +54,11 @@ pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -
         Format::Toml => toml::parse(source.text)
             .map_err(|all| {
                 for bad in all {
-                    let message = format!("invalid TOML: {}", bad.message);
-                    diagnostics.error(source, bad.span.unwrap_or(0..0), message);
+                    diagnostics.error(
+                        source,
+                        bad.span.unwrap_or(0..0),
+                        format!("invalid TOML: {}", bad.message),
+                    );
                 }
             })
             .ok(),

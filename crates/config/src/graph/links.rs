@@ -64,8 +64,13 @@ fn check_file_names(
     let name = drafts[at].id.to_lowercase();
     for file in [format!("{name}.log"), name] {
         let Some(other) = files.insert(file, at).filter(|other| *other != at) else { continue };
-        let message = format!("`{}` and `{}` would use the same file", drafts[other].id, drafts[at].id);
-        diagnostics.error(source, drafts[at].at.clone(), message).help("change one of the ids");
+        diagnostics
+            .error(
+                source,
+                drafts[at].at.clone(),
+                format!("`{}` and `{}` would use the same file", drafts[other].id, drafts[at].id),
+            )
+            .help("change one of the ids");
     }
 }
 

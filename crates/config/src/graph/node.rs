@@ -45,14 +45,9 @@ pub struct Nodes<'f, 's> {
 impl<'s> Nodes<'_, 's> {
     /// Parses all nodes from a list, or from a mapping by id.
     pub fn read(&mut self, nodes: &Node) -> Vec<NodeDraft<'s>> {
-        let count = match &nodes.value {
-            Value::List(items) => items.len(),
-            Value::Map(entries) => entries.len(),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => {
-                let mut ctx = Ctx { source: self.source, path: "nodes", diagnostics: self.diagnostics };
-                ctx.must_be(nodes, "a list of nodes, or a mapping from id to node");
-                return Vec::new();
-            }
+        let Some(count) = nodes.list().map(<[_]>::len).or(nodes.map().map(<[_]>::len)) else {
+            self.ctx("nodes").must_be(nodes, "a list of nodes, or a mapping from id to node");
+            return Vec::new();
         };
         if count == 0 {
             self.diagnostics.error(self.source, nodes.span.clone(), "the graph has no nodes");
@@ -64,11 +59,10 @@ impl<'s> Nodes<'_, 's> {
                 .help("split it into several graphs");
             return Vec::new();
         }
-        match &nodes.value {
-            Value::List(items) => items.iter().filter_map(|item| self.listed(item)).collect(),
-            Value::Map(entries) => entries.iter().filter_map(|entry| self.mapped(entry)).collect(),
-            Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) => Vec::new(),
+        if let Some(items) = nodes.list() {
+            return items.iter().filter_map(|item| self.listed(item)).collect();
         }
+        nodes.map().unwrap_or_default().iter().filter_map(|entry| self.mapped(entry)).collect()
     }
 
     fn listed(&mut self, item: &Node) -> Option<NodeDraft<'s>> {
@@ -79,16 +73,7 @@ impl<'s> Nodes<'_, 's> {
             diagnostic.help("each node needs `id` and `prompt`, `prompt_file` or `deliverable`");
             return None;
         };
-        let id = match &named.value.value {
-            // `id: 7` is unambiguous. `1.10` is not, because YAML reads it as 1.1.
-            Value::Int(n) => n.to_string(),
-            Value::Null
-            | Value::Bool(_)
-            | Value::Float(_)
-            | Value::Text(_)
-            | Value::List(_)
-            | Value::Map(_) => text(&mut self.ctx(&named.key), &named.value)?,
-        };
+        let id = id(&mut self.ctx(&named.key), &named.value)?;
         self.draft(id, named.value.span.clone(), fields)
     }
 
@@ -97,8 +82,13 @@ impl<'s> Nodes<'_, 's> {
         if let Some(id) = fields.iter().find(|field| field.key == "id")
             && id.value.text() != Some(&entry.key)
         {
-            let message = format!("the `id` of node `{}` differs from its key", entry.key);
-            self.diagnostics.error(self.source, id.key_span.clone(), message).help("remove the `id`");
+            self.diagnostics
+                .error(
+                    self.source,
+                    id.key_span.clone(),
+                    format!("the `id` of node `{}` differs from its key", entry.key),
+                )
+                .help("remove the `id`");
         }
         self.draft(entry.key.clone(), entry.key_span.clone(), fields)
     }
@@ -142,8 +132,7 @@ impl<'s> Nodes<'_, 's> {
     ) -> Option<(PromptSource, Span)> {
         if let (Some(_), Some(second)) = (prompt, file) {
             let message = "a node cannot have both `prompt` and `prompt_file`";
-            self.diagnostics.error(self.source, second.key_span.clone(), message);
-            return None;
+            return self.diagnostics.error(self.source, second.key_span.clone(), message).rejected();
         }
         if let Some(file) = file {
             let path = text(&mut self.ctx("prompt_file"), &file.value)?;
@@ -163,20 +152,11 @@ impl<'s> Nodes<'_, 's> {
     }
 
     fn dependencies(&mut self, node: &Node) -> Option<Vec<(String, Span)>> {
-        if let Value::Int(n) = node.value {
+        if let Some(n) = node.int() {
             return Some(vec![(n.to_string(), node.span.clone())]);
         }
         lists::items(&mut self.ctx("depends_on"), node, "a list of ids", MAX_NODES, |ctx, item| {
-            let id = match &item.value {
-                Value::Int(n) => n.to_string(),
-                Value::Null
-                | Value::Bool(_)
-                | Value::Float(_)
-                | Value::Text(_)
-                | Value::List(_)
-                | Value::Map(_) => text(ctx, item)?,
-            };
-            Some((id, item.span.clone()))
+            Some((id(ctx, item)?, item.span.clone()))
         })
     }
 
@@ -187,7 +167,7 @@ impl<'s> Nodes<'_, 's> {
         for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
             if keys::is_foreign(&field.key) {
                 if self.foreign.insert(field.key.clone()) {
-                    layer.warn_foreign(field, near_field(&field.key));
+                    layer.warn_foreign(field, nearest(&field.key, FIELDS));
                 }
             } else {
                 layer.entry("", field);
@@ -206,6 +186,7 @@ impl<'s> Nodes<'_, 's> {
     }
 }
 
-fn near_field(key: &str) -> Option<&'static str> {
-    nearest(key, FIELDS)
+/// Parses an id. `id: 7` is unambiguous. `1.10` is not, because YAML reads it as 1.1.
+fn id(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
+    if let Some(n) = node.int() { Some(n.to_string()) } else { text(ctx, node) }
 }

@@ -176,8 +176,11 @@ fn limits(settings: &[Setting], source: Source<'_>, draft: &mut Draft, diagnosti
 fn number(setting: &Setting, source: Source<'_>, diagnostics: &mut Diagnostics, max: u64) -> Option<u64> {
     let read = setting.value.parse::<u64>().ok().filter(|n| (1..=max).contains(n));
     if read.is_none() {
-        let message = format!("`{}` must be a whole number from 1 to {max}", setting.key);
-        diagnostics.error(source, setting.at.clone(), message);
+        diagnostics.error(
+            source,
+            setting.at.clone(),
+            format!("`{}` must be a whole number from 1 to {max}", setting.key),
+        );
     }
     read
 }

@@ -169,8 +169,7 @@ fn yaml_map(
         Ok(tree) => map(source, tree, diagnostics),
         Err(bad) => {
             let span = bad.span.unwrap_or(base..base);
-            diagnostics.error(source, span, format!("invalid YAML: {}", bad.message));
-            None
+            diagnostics.error(source, span, format!("invalid YAML: {}", bad.message)).rejected()
         }
     }
 }
@@ -179,10 +178,7 @@ fn yaml_map(
 fn json_map(source: Source<'_>, diagnostics: &mut Diagnostics) -> Option<Vec<Entry>> {
     match json::parse(source.text) {
         Ok(tree) => map(source, tree, diagnostics),
-        Err(bad) => {
-            diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message));
-            None
-        }
+        Err(bad) => diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message)).rejected(),
     }
 }
 
@@ -192,8 +188,7 @@ fn map(source: Source<'_>, tree: Node, diagnostics: &mut Diagnostics) -> Option<
         Value::Null => Some(Vec::new()),
         Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
             let label = format!("this is {}", tree.kind());
-            diagnostics.error(source, tree.span, "the file must hold a mapping").label(label);
-            None
+            diagnostics.error(source, tree.span, "the file must hold a mapping").label(label).rejected()
         }
     }
 }

@@ -79,14 +79,12 @@ pub fn import(import: &Import<'_>, diagnostics: &mut Diagnostics) -> Outcome {
 /// Maps the commands of newer files. They are the tool's own checks.
 fn checks(entries: &[Entry], values: &mut Values<'_, '_>, draft: &mut Draft) {
     let Some(entry) = get(entries, "verificationCommands") else { return };
-    let commands = match &entry.value.value {
-        Value::Map(fields) => {
+    let commands = match entry.value.map() {
+        Some(fields) => {
             let fields = fields.iter().filter(|field| !field.value.is_null());
             fields.filter_map(|field| values.text(&field.key, field)).collect()
         }
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) | Value::Text(_) | Value::List(_) => {
-            values.texts("verificationCommands", entry).unwrap_or_default()
-        }
+        None => values.texts("verificationCommands", entry).unwrap_or_default(),
     };
     if !commands.is_empty() {
         let list: Vec<String> = commands.iter().map(|command| scalar(command)).collect();
@@ -115,9 +113,14 @@ fn stories(list: &Entry, about: &str, values: &mut Values<'_, '_>) -> Option<Vec
         return None;
     };
     if items.is_empty() || items.len() > MAX_NODES {
-        let message = format!("`userStories` has {} stories; 1 to {MAX_NODES} are allowed", items.len());
-        values.diagnostics.error(source, list.value.span.clone(), message);
-        return None;
+        return values
+            .diagnostics
+            .error(
+                source,
+                list.value.span.clone(),
+                format!("`userStories` has {} stories; 1 to {MAX_NODES} are allowed", items.len()),
+            )
+            .rejected();
     }
     let mut seen = BTreeSet::new();
     let mut stories = Vec::new();
@@ -133,8 +136,11 @@ fn stories(list: &Entry, about: &str, values: &mut Values<'_, '_>) -> Option<Vec
         };
         let Some(name) = values.text("id", id) else { continue };
         if !seen.insert(name.clone()) {
-            let message = format!("two stories have the id `{name}`");
-            values.diagnostics.error(source, id.value.span.clone(), message);
+            values.diagnostics.error(
+                source,
+                id.value.span.clone(),
+                format!("two stories have the id `{name}`"),
+            );
         }
         stories.extend(story(name, fields, about, values));
     }
@@ -148,13 +154,7 @@ fn story(id: String, fields: &[Entry], about: &str, values: &mut Values<'_, '_>)
         get(fields, "acceptanceCriteria").and_then(|entry| values.texts("acceptanceCriteria", entry));
     let passes = get(fields, "passes").map(|entry| values.flag("passes", entry));
     let notes = get(fields, "notes").and_then(|entry| entry.value.text()).unwrap_or_default().trim();
-    let priority = match get(fields, "priority").map(|entry| &entry.value.value) {
-        Some(Value::Int(n)) => *n,
-        Some(
-            Value::Null | Value::Bool(_) | Value::Float(_) | Value::Text(_) | Value::List(_) | Value::Map(_),
-        )
-        | None => i128::MAX,
-    };
+    let priority = get(fields, "priority").and_then(|entry| entry.value.int()).unwrap_or(i128::MAX);
     let mut prompt = format!("{about}Implement one user story and commit it. Story {id}");
     prompt.push_str(&title.map_or_else(|| ".".to_owned(), |title| format!(": {}", title.trim())));
     if let Some(description) = description {

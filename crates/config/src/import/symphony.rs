@@ -185,9 +185,14 @@ fn millis(entries: &[Entry], key: &str, values: &mut Values<'_, '_>) -> Option<O
         Value::Null | Value::Bool(_) | Value::Float(_) | Value::List(_) | Value::Map(_) => None,
     };
     let Some(ms) = read.filter(|ms| *ms <= MAX_MS) else {
-        let message = format!("`{key}` must be a whole number of at most {MAX_MS} milliseconds");
-        values.diagnostics.error(values.source, entry.value.span.clone(), message);
-        return None;
+        return values
+            .diagnostics
+            .error(
+                values.source,
+                entry.value.span.clone(),
+                format!("`{key}` must be a whole number of at most {MAX_MS} milliseconds"),
+            )
+            .rejected();
     };
     Some(u64::try_from(ms).ok().filter(|ms| *ms > 0).map(Dur::from_millis))
 }

@@ -45,8 +45,9 @@ pub fn convert(source: Source<'_>, base: usize, diagnostics: &mut Diagnostics) -
             out.text.push_str(&source.text[at..start]);
         }
         let Some(len) = source.text[start + 2..].find(close) else {
-            diagnostics.error(source, start..start + 2, format!("this tag is not closed with `{close}`"));
-            return None;
+            return diagnostics
+                .error(source, start..start + 2, format!("this tag is not closed with `{close}`"))
+                .rejected();
         };
         let inner = source.text[start + 2..start + 2 + len].trim_matches(['-', ' ', '\t', '\n', '\r']);
         let span = start..start + len + 4;
@@ -59,12 +60,12 @@ pub fn convert(source: Source<'_>, base: usize, diagnostics: &mut Diagnostics) -
         }
         out.dropped.push((span.clone(), format!("{{% {inner} %}}")));
         if !tag(inner, span.clone(), &mut open) {
-            diagnostics.error(source, span, format!("`{inner}` has no matching tag before it"));
-            return None;
+            return diagnostics
+                .error(source, span, format!("`{inner}` has no matching tag before it"))
+                .rejected();
         }
         if open.len() > MAX_DEPTH {
-            diagnostics.error(source, start..at, "nested too deeply");
-            return None;
+            return diagnostics.error(source, start..at, "nested too deeply").rejected();
         }
     }
     if let Some(block) = open.last() {

@@ -2,10 +2,11 @@
 
 use super::Driver;
 use super::live::Live;
-use super::shell::{Collected, Order, Over, Report, Shell, Unsent};
+use super::shell::{Collected, Over, Report, Shell, Unsent};
 use crate::record::ids::NodeIx;
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::{Exit, Job, JobKind, Leftovers};
+use crate::run::life::TreeOrder;
 use crate::text::figures::count;
 use crate::time::dur::Dur;
 use crate::watch::Fact;
@@ -26,7 +27,7 @@ impl<S: Shell> Driver<S> {
             Ok(mut sent) => {
                 self.queue.todo.extend(sent.inputs.drain(..));
                 self.jobs.add(Live::new(job, number, sent));
-                self.queue.todo.push_back(Input::JobSent { job });
+                self.queue.todo.push_back(Input::Job(job, NodeInput::Sent));
             }
             Err(Unsent { error, again, inputs }) => {
                 self.queue.todo.extend(inputs);
@@ -35,7 +36,7 @@ impl<S: Shell> Driver<S> {
         }
     }
 
-    pub(super) fn signal(&mut self, job: Job, order: Order) {
+    pub(super) fn signal(&mut self, job: Job, order: TreeOrder) {
         if let Some(live) = self.jobs.of(job) {
             live.signaled |= live.exit.is_none();
             self.order(job, order);
@@ -48,13 +49,13 @@ impl<S: Shell> Driver<S> {
         let main = live.main.filter(|_| live.has_keeper);
         let taken = main.map(|main| self.shell.sample(&self.run, job, main)).unwrap_or_default();
         let fact = Fact::Sampled { children: taken.children, cpu_ms: taken.cpu_ms };
-        self.queue.todo.push_back(Input::Noted { job, fact });
+        self.queue.todo.push_back(Input::Job(job, NodeInput::Noted(fact)));
     }
 
-    pub(super) fn sweep(&mut self, job: Job, grace: Dur) {
+    pub(super) fn sweep(&mut self, job: Job) {
         match self.jobs.of(job) {
             Some(live) if live.alone => self.job_ended(job.node, Leftovers::default()),
-            Some(_) => self.order(job, Order::Sweep { grace }),
+            Some(_) => self.order(job, TreeOrder::Sweep),
             None => {}
         }
     }
@@ -63,7 +64,7 @@ impl<S: Shell> Driver<S> {
     pub(super) fn nudge(&mut self, job: Job) {
         if self.jobs.of(job).is_some_and(|live| live.has_keeper) {
             let stopped = self.shell.nudge(job);
-            self.queue.todo.push_back(Input::KeeperSeen { job, stopped });
+            self.queue.todo.push_back(Input::Job(job, NodeInput::KeeperSeen { stopped }));
         }
     }
 
@@ -76,7 +77,7 @@ impl<S: Shell> Driver<S> {
         }
     }
 
-    fn order(&mut self, job: Job, order: Order) {
+    fn order(&mut self, job: Job, order: TreeOrder) {
         if self.jobs.of(job).is_some_and(|live| live.has_keeper)
             && let Err(error) = self.shell.order(job, order)
         {
@@ -103,7 +104,7 @@ impl<S: Shell> Driver<S> {
         match report {
             Report::Started { pid, .. } => {
                 let argv = std::mem::take(&mut live.argv);
-                todo.push_back(Input::JobStarted { job: live.job, pid, argv });
+                todo.push_back(Input::Job(live.job, NodeInput::Started { pid, argv }));
                 (live.started, live.main) = (true, Some(pid));
                 self.shell.started(live.job);
                 todo.extend(live.take_early());
@@ -111,7 +112,7 @@ impl<S: Shell> Driver<S> {
             Report::Refused { error, again, .. } => self.refused(node, error, again),
             Report::Exited { exit, alone, .. } => {
                 (live.alone, live.exit) = (alone, Some(exit));
-                todo.push_back(Input::JobExited { job: live.job, exit });
+                todo.push_back(Input::Job(live.job, NodeInput::Exited(exit)));
             }
             Report::Empty { killed, .. } => self.job_ended(node, killed),
             Report::Unkillable { detail, .. } => {
@@ -140,9 +141,9 @@ impl<S: Shell> Driver<S> {
             error
         };
         self.queue.todo.push_back(if again {
-            Input::JobUnstarted { job, error }
+            Input::Job(job, NodeInput::Unstarted { error })
         } else {
-            Input::JobRefused { job, error }
+            Input::Job(job, NodeInput::Refused { error })
         });
     }
 
@@ -160,7 +161,7 @@ impl<S: Shell> Driver<S> {
             report.marker = report.marker.or(channel.marker().cloned());
         }
         self.take_mail();
-        self.queue.todo.push_back(Input::JobEnded { job, report: Box::new(report) });
+        self.queue.todo.push_back(Input::Job(job, NodeInput::Ended(Box::new(report))));
     }
 
     /// Handles a keeper that was killed or must be. The shell kills its processes. The next job gets another keeper.
@@ -213,11 +214,11 @@ impl<S: Shell> Driver<S> {
             // work is snapshotted, and it is not called again as if nothing had happened.
             live.started = true;
             let argv = std::mem::take(&mut live.argv);
-            todo.push_back(Input::JobStarted { job, pid: UNKNOWN_PID, argv });
+            todo.push_back(Input::Job(job, NodeInput::Started { pid: UNKNOWN_PID, argv }));
             todo.extend(live.take_early());
         }
         if exit.is_none() {
-            todo.push_back(Input::JobExited { job, exit: Exit::Signal(9) });
+            todo.push_back(Input::Job(job, NodeInput::Exited(Exit::Signal(9))));
         }
         self.job_ended(node, Leftovers { count: killed, names: Vec::new() });
     }

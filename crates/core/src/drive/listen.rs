@@ -5,7 +5,7 @@ use super::shell::{ChannelError, Mail, Shell, Signaled};
 use crate::record::event::WaitEndedBy;
 use crate::record::ids::NodeIx;
 use crate::run::agent_channel::{AgentRequest, AgentResponse, Handled};
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::{Job, JobKind};
 use crate::time::absence::Gap;
 use crate::time::dur::Dur;
@@ -112,14 +112,16 @@ impl<S: Shell> Driver<S> {
                     // An agent may print before the keeper reports that it has started.
                     Some(live) if !live.started => live.hold_back(input),
                     Some(_) | None => {
-                        if matches!(input, Input::Noted { .. }) {
+                        if matches!(input, Input::Job(_, NodeInput::Noted(_))) {
                             self.flush_evidence(job.node);
                         }
                         self.queue.todo.push_back(input);
                     }
                 },
                 Mail::WorkTreeChanged { node, digest } => self.work_tree_changed(node, digest),
-                Mail::PipesClosed { job } => self.queue.todo.push_back(Input::PipesClosed { job }),
+                Mail::PipesClosed { job } => {
+                    self.queue.todo.push_back(Input::Job(job, NodeInput::PipesClosed))
+                }
                 Mail::Input(input) => self.asked(input),
                 Mail::AgentRequested { token, request, reply } => {
                     let answer = self.answer(&token, &request);

@@ -3,7 +3,7 @@
 use super::shell::Sent;
 use crate::record::ids::NodeIx;
 use crate::run::agent_channel::AgentChannel;
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::{Exit, Job, JobKind};
 use crate::time::moment::Awake;
 use crate::watch::feed::Feed;
@@ -76,7 +76,7 @@ impl Live {
 
     /// Holds an input back until the start is reported. In a flood, only observations are dropped.
     pub fn hold_back(&mut self, input: Input) {
-        if self.early.len() < MAX_EARLY || !matches!(input, Input::Observed { .. }) {
+        if self.early.len() < MAX_EARLY || !matches!(input, Input::Job(_, NodeInput::Observed(_))) {
             self.early.push(input);
         }
     }

@@ -24,15 +24,16 @@ pub use record::MAX_BLIND;
 use crate::record::event::Event;
 use crate::run::Run;
 use crate::run::decision::Decision;
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::Job;
+use crate::run::life::TreeOrder;
 use crate::time::absence::Spans;
 use crate::time::moment::Awake;
 use journal::Journal;
 use live::Jobs;
 use queue::Queue;
 use record::{Record, Retried};
-use shell::{Order, Shell, WantedPrompt};
+use shell::Shell;
 
 /// Drives one run. See the module documentation.
 pub struct Driver<S: Shell> {
@@ -174,7 +175,7 @@ impl<S: Shell> Driver<S> {
     fn start_next(&mut self, job: Job, durable: bool) {
         if let Some(detail) = self.record.lost(&mut self.queue.todo) {
             let error = format!("the record is lost: {detail}");
-            self.queue.todo.push_back(Input::JobRefused { job, error });
+            self.queue.todo.push_back(Input::Job(job, NodeInput::Refused { error }));
         } else if !self.record.is_broken() && (durable || self.settle()) {
             self.start(job);
         } else {
@@ -200,19 +201,12 @@ impl<S: Shell> Driver<S> {
         let (run, shell, todo) = (&self.run, &mut self.shell, &mut self.queue.todo);
         match effect {
             Decision::Record(_) | Decision::Start(_) => {}
-            Decision::AssemblePrompt { node, iteration, pending_messages, input_digest, prompt_context } => {
+            Decision::AssemblePrompt(wanted) => {
                 if self.shell.has_day_limit() {
                     // The day's usage includes this run's, which is read from its journal. So write that first.
                     self.settle();
                     self.queue.todo.extend(self.shell.read_day());
                 }
-                let wanted = WantedPrompt {
-                    node,
-                    iteration,
-                    messages: pending_messages,
-                    input_digest,
-                    prompt_context,
-                };
                 self.queue.todo.extend(self.shell.assemble(&self.run, &wanted));
             }
             Decision::HashPins { node, iteration, tree } => {
@@ -232,26 +226,24 @@ impl<S: Shell> Driver<S> {
             }
             Decision::ReleaseKeepers => shell.release_keepers(),
             Decision::RenewLeash { until } => shell.renew_leash(until),
-            Decision::Interrupt(job) => self.end(job, Order::Interrupt),
-            Decision::Terminate(job) => self.end(job, Order::Terminate),
-            Decision::Kill(job) => self.end(job, Order::Kill),
+            Decision::Order(job, TreeOrder::Sweep) => self.sweep(job),
+            Decision::Order(job, step) => self.end(job, step),
             Decision::Nudge(job) => self.nudge(job),
             Decision::DropKeeper(job) => self.drop_keeper(job),
             Decision::Sample(job) => self.sample(job),
-            Decision::Sweep { job, grace } => self.sweep(job, grace),
             Decision::RetryRecord => self.retry_record(),
             Decision::Finish { exit_code } => self.exit_code = Some(exit_code),
         }
     }
 
     /// Stops a job. A job that has not been started yet is refused instead.
-    fn end(&mut self, job: Job, order: Order) {
+    fn end(&mut self, job: Job, order: TreeOrder) {
         if self.queue.cancel_start(job) {
             let error = "not started: stopped while waiting to start".to_owned();
-            self.queue.todo.push_back(Input::JobRefused { job, error });
+            self.queue.todo.push_back(Input::Job(job, NodeInput::Refused { error }));
         } else if self.record.cancel_withheld(job) {
             let error = "not started: the record cannot be written".to_owned();
-            self.queue.todo.push_back(Input::JobRefused { job, error });
+            self.queue.todo.push_back(Input::Job(job, NodeInput::Refused { error }));
         } else {
             self.signal(job, order);
         }
@@ -273,7 +265,7 @@ impl<S: Shell> Driver<S> {
             Retried::Lost => {
                 for job in self.record.take_withheld() {
                     let error = "not started: the record is lost".to_owned();
-                    self.queue.todo.push_back(Input::JobRefused { job, error });
+                    self.queue.todo.push_back(Input::Job(job, NodeInput::Refused { error }));
                 }
             }
         }

@@ -36,7 +36,7 @@ impl Queue {
         let effects = std::mem::take(&mut self.effects);
         let waits_for_disk = effects.iter().any(Decision::waits_for_disk);
         let (prompts, mut others): (Vec<_>, Vec<_>) =
-            effects.into_iter().partition(|e| matches!(e, Decision::AssemblePrompt { .. }));
+            effects.into_iter().partition(|e| matches!(e, Decision::AssemblePrompt(_)));
         others.extend(prompts);
         Batch { effects: others, waits_for_disk }
     }
@@ -72,35 +72,36 @@ impl Queue {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::event::EndStep;
     use crate::record::ids::{Iteration, NodeIx};
+    use crate::run::decision::{PromptContext, WantedPrompt};
     use crate::run::job::JobKind;
+    use crate::run::life::TreeOrder;
 
     fn job(node: usize) -> Job {
         Job { node: NodeIx(node), iteration: Iteration(1), kind: JobKind::Session }
     }
 
     fn prompt(node: usize) -> Decision {
-        let (pending_messages, prompt_context) = (Vec::new(), Box::default());
-        Decision::AssemblePrompt {
+        Decision::AssemblePrompt(Box::new(WantedPrompt {
             node: NodeIx(node),
             iteration: Iteration(1),
-            pending_messages,
+            messages: Vec::new(),
             input_digest: false,
-            prompt_context,
-        }
+            prompt_context: PromptContext::default(),
+        }))
     }
 
     #[test]
     fn prompts_are_assembled_after_every_other_decision_of_the_batch() {
         let mut queue = Queue::default();
-        for decision in [prompt(0), Decision::Kill(job(1)), prompt(2), Decision::Interrupt(job(3))] {
+        let step = |step, node| Decision::Order(job(node), TreeOrder::Step(step));
+        let (kill, interrupt) = (step(EndStep::Kill, 1), step(EndStep::Interrupt, 3));
+        for decision in [prompt(0), kill.clone(), prompt(2), interrupt.clone()] {
             queue.decide(decision);
         }
         let batch = queue.take_batch();
-        assert_eq!(
-            batch.effects,
-            [Decision::Kill(job(1)), Decision::Interrupt(job(3)), prompt(0), prompt(2)]
-        );
+        assert_eq!(batch.effects, [kill, interrupt, prompt(0), prompt(2)]);
         assert!(batch.waits_for_disk);
         assert!(queue.take_batch().effects.is_empty(), "each decision is taken once");
     }

@@ -10,9 +10,10 @@ use crate::record::notification::Delivery;
 use crate::record::view::View;
 use crate::run::Run;
 use crate::run::agent_channel::{AgentRequest, AgentResponse};
-use crate::run::decision::{ContextEntry, PromptContext};
+use crate::run::decision::{ContextEntry, WantedPrompt};
 use crate::run::input::{EndSignal, Input};
 use crate::run::job::{Exit, Job, JobReport, Leftovers};
+use crate::run::life::TreeOrder;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment};
 use crate::time::timer::Wakeup;
@@ -84,7 +85,7 @@ pub trait Shell {
     fn started(&mut self, job: Job);
 
     /// Sends an order to the job's keeper. An error means that the keeper is lost.
-    fn order(&mut self, job: Job, order: Order) -> Result<(), String>;
+    fn order(&mut self, job: Job, order: TreeOrder) -> Result<(), String>;
 
     /// Returns the next report of the node's keeper. An error means that the keeper is lost.
     fn receive(&mut self, node: NodeIx) -> Result<Option<Report>, String>;
@@ -230,22 +231,6 @@ pub enum ChannelError {
     WrongToken,
 }
 
-/// An order to a keeper about its job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Order {
-    /// Send INT.
-    Interrupt,
-    /// Send TERM, then CONT.
-    Terminate,
-    /// Kill until the tree is empty.
-    Kill,
-    /// End leftover processes: TERM, then KILL after the grace.
-    Sweep {
-        /// The grace.
-        grace: Dur,
-    },
-}
-
 /// A report of a keeper. `number` is the number that `Shell::start` gave the job.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
@@ -352,21 +337,6 @@ pub struct Collected {
     pub report: JobReport,
     /// Other inputs for the core.
     pub inputs: Vec<Input>,
-}
-
-/// The prompt that the core wants.
-#[derive(Clone, Debug, PartialEq)]
-pub struct WantedPrompt {
-    /// The node.
-    pub node: NodeIx,
-    /// The iteration.
-    pub iteration: Iteration,
-    /// Operator messages since the last prompt.
-    pub messages: Vec<String>,
-    /// Also return the input digest.
-    pub input_digest: bool,
-    /// Earlier results that the prompt includes.
-    pub prompt_context: Box<PromptContext>,
 }
 
 impl Report {

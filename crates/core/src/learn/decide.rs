@@ -3,8 +3,8 @@
 use super::arrivals::{Arrivals, signed};
 use super::schedule::Schedule;
 use super::{OLDEST, ONE, PHASE, PHASES, WEEK, age_class, class_end, hour_of_week, local, phase_of_hour};
+use crate::record::event::words;
 use crate::time::dur::Dur;
-use serde::{Deserialize, Serialize};
 
 /// A whole look in the sum of shares.
 const WHOLE: u128 = 1 << 32;
@@ -17,27 +17,15 @@ const PHASE_WEIGHT: u64 = 8;
 const LEAST: u64 = ONE / 64;
 const MOST: u64 = ONE * 64;
 
-/// The basis of an idle wait.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Basis {
-    /// Nothing is known yet: the wait is the one of `exponential`.
-    Plain,
-    /// The wait follows the history.
-    Learned,
-    /// Learned waits have been worse than plain ones lately: the wait is the plain one.
-    Guard,
-}
-
-impl Basis {
-    /// Returns the word for this basis in JSON.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Basis::Plain => "plain",
-            Basis::Learned => "learned",
-            Basis::Guard => "guard",
-        }
+words! {
+    /// The basis of an idle wait.
+    Basis {
+        /// Nothing is known yet: the wait is the one of `exponential`.
+        Plain = "plain",
+        /// The wait follows the history.
+        Learned = "learned",
+        /// Learned waits have been worse than plain ones lately: the wait is the plain one.
+        Guard = "guard",
     }
 }
 

@@ -1,24 +1,26 @@
 //! The record of a job.
 
+use crate::record::event::words;
 use crate::record::ids::RunId;
 use crate::time::moment::Wall;
 use serde::{Deserialize, Serialize};
 
-/// The state of a job in the store.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum JobState {
-    /// Submitted, and not claimed yet.
-    #[default]
-    Queued,
-    /// A worker holds the lease.
-    Running,
-    /// Its worker ended it cleanly before it was over. Any worker may take it at once.
-    Released,
-    /// It is over.
-    Done,
-    /// It ended uncleanly too often. No worker takes it again.
-    Poisoned,
+words! {
+    /// The state of a job in the store.
+    #[derive(Default)]
+    JobState {
+        /// Submitted, and not claimed yet.
+        #[default]
+        Queued = "queued",
+        /// A worker holds the lease.
+        Running = "running",
+        /// Its worker ended it cleanly before it was over. Any worker may take it at once.
+        Released = "released",
+        /// It is over.
+        Done = "done",
+        /// It ended uncleanly too often. No worker takes it again.
+        Poisoned = "poisoned",
+    }
 }
 
 impl JobState {
@@ -27,17 +29,6 @@ impl JobState {
         match self {
             JobState::Done | JobState::Poisoned => true,
             JobState::Queued | JobState::Running | JobState::Released => false,
-        }
-    }
-
-    /// Returns the state as a word.
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            JobState::Queued => "queued",
-            JobState::Running => "running",
-            JobState::Released => "released",
-            JobState::Done => "done",
-            JobState::Poisoned => "poisoned",
         }
     }
 }

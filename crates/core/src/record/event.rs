@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 macro_rules! words {
     ($(#[$doc:meta])* $name:ident { $($(#[$vdoc:meta])* $variant:ident = $word:literal),+ $(,)? }) => {
         $(#[$doc])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
         #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
         pub enum $name { $($(#[$vdoc])* #[serde(rename = $word)] $variant),+ }
 
@@ -29,14 +29,22 @@ macro_rules! words {
             /// All variants, in the order of their declaration.
             pub const ALL: &'static [$name] = &[$($name::$variant),+];
 
+            /// The words of all variants, in the same order.
+            pub const NAMES: &'static [&'static str] = &[$($word),+];
+
+            /// Returns the variant with this word.
+            pub fn named(word: &str) -> Option<$name> {
+                $name::ALL.iter().copied().find(|variant| variant.as_str() == word)
+            }
+
             /// Returns the word for this variant in the record and on the screen.
             pub fn as_str(self) -> &'static str {
                 match self { $($name::$variant => $word),+ }
             }
         }
 
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $name {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str(self.as_str())
             }
         }

@@ -3,7 +3,6 @@
 use crate::record::event::words;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
-use std::fmt;
 
 /// The most models of one session whose tokens are counted separately.
 pub const MAX_MODELS: usize = 16;

@@ -5,6 +5,7 @@
 
 use crate::learn::{Forecast, Now};
 use crate::record::calls::CallStatus;
+use crate::record::event::words;
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
 use crate::record::view::{Counts, Doing, NodeView, View};
@@ -77,48 +78,29 @@ pub struct Status {
     pub record_problem: Option<String>,
 }
 
-/// The state of a run in one word.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum State {
-    /// The run is about to start, or between two steps.
-    Starting,
-    /// The commands run, or the prompt is assembled.
-    Preparing,
-    /// An agent works.
-    Working,
-    /// An agent asks for something that only a person can give.
-    NeedsHuman,
-    /// The checks run.
-    Checking,
-    /// The run waits before the next iteration.
-    Waiting,
-    /// The operator paused the run.
-    Paused,
-    /// An idle limit stopped the loop, and dogwatch waits for a wake (`idle.after_stop: watch`).
-    Asleep,
-    /// The run ended.
-    Ended,
-    /// The run did not end, but no process supervises it. It can be resumed.
-    Lost,
-}
-
-impl State {
-    /// Returns the word for this state in the JSON output.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            State::Starting => "starting",
-            State::Preparing => "preparing",
-            State::Working => "working",
-            State::NeedsHuman => "needs_human",
-            State::Checking => "checking",
-            State::Waiting => "waiting",
-            State::Paused => "paused",
-            State::Asleep => "asleep",
-            State::Ended => "ended",
-            State::Lost => "lost",
-        }
+words! {
+    /// The state of a run in one word.
+    State {
+        /// The run is about to start, or between two steps.
+        Starting = "starting",
+        /// The commands run, or the prompt is assembled.
+        Preparing = "preparing",
+        /// An agent works.
+        Working = "working",
+        /// An agent asks for something that only a person can give.
+        NeedsHuman = "needs_human",
+        /// The checks run.
+        Checking = "checking",
+        /// The run waits before the next iteration.
+        Waiting = "waiting",
+        /// The operator paused the run.
+        Paused = "paused",
+        /// An idle limit stopped the loop, and dogwatch waits for a wake (`idle.after_stop: watch`).
+        Asleep = "asleep",
+        /// The run ended.
+        Ended = "ended",
+        /// The run did not end, but no process supervises it. It can be resumed.
+        Lost = "lost",
     }
 }
 

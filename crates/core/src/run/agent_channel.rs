@@ -8,7 +8,7 @@ use crate::record::event::{Report, ReportKind};
 use crate::record::hash;
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::view::NodeView;
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::{Job, Marker};
 use crate::text::figures::count;
 use crate::text::fingerprint::fingerprint;
@@ -373,7 +373,7 @@ impl AgentChannel {
         self.allowance -= 1;
         let withheld = std::mem::take(&mut self.withheld);
         let report = Report { withheld, ..report };
-        inputs.push(Input::Reported { job: self.job, report: Box::new(report) });
+        inputs.push(Input::Job(self.job, NodeInput::Reported(Box::new(report))));
         true
     }
 }

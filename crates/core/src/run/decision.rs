@@ -5,8 +5,8 @@ use crate::record::event::{CheckResult, Recorded};
 use crate::record::ids::{Iteration, NodeIx, RunId};
 use crate::record::notification::Delivery;
 use crate::run::job::{Conflict, Job};
+use crate::run::life::TreeOrder;
 use crate::run::recovery::Class;
-use crate::time::dur::Dur;
 use crate::time::moment::{Boot, Wall};
 use crate::watch::Evidence;
 use serde::Serialize;
@@ -19,18 +19,7 @@ pub enum Decision {
     /// Start a command or a session under the node's keeper.
     Start(Job),
     /// Read the prompt template, fill it in, and keep the result for the session.
-    AssemblePrompt {
-        /// The node.
-        node: NodeIx,
-        /// The iteration's number, from 1.
-        iteration: Iteration,
-        /// Operator messages since the last prompt.
-        pending_messages: Vec<String>,
-        /// Also return the input digest.
-        input_digest: bool,
-        /// Earlier results that the prompt includes.
-        prompt_context: Box<PromptContext>,
-    },
+    AssemblePrompt(Box<WantedPrompt>),
     /// Hash the files that the node's checks depend on.
     HashPins {
         /// The node.
@@ -58,19 +47,8 @@ pub enum Decision {
     },
     /// Sample how many children of the agent are alive and how much CPU time they have used.
     Sample(Job),
-    /// Send INT to the session's process group.
-    Interrupt(Job),
-    /// Send TERM, then CONT, to the session's process group.
-    Terminate(Job),
-    /// Kill until the process tree is empty.
-    Kill(Job),
-    /// Stop the leftover processes of a tree whose main process has exited: TERM, then KILL after the grace.
-    Sweep {
-        /// The job.
-        job: Job,
-        /// The grace between TERM and KILL.
-        grace: Dur,
-    },
+    /// Pass an order to the keeper of the job's process tree.
+    Order(Job, TreeOrder),
     /// Continue the job's keeper in case it was stopped, and answer with `Input::KeeperSeen`.
     Nudge(Job),
     /// Kill a keeper that does not report, end the job's processes without it, and report the job's end.
@@ -103,24 +81,37 @@ impl Decision {
             Decision::Start(_)
             | Decision::KeepLog { .. }
             | Decision::KeepPartial { .. }
-            | Decision::Interrupt(_)
-            | Decision::Terminate(_)
-            | Decision::Kill(_)
+            | Decision::Order(_, TreeOrder::Step(_))
             | Decision::DropKeeper(_)
             | Decision::KeepContext(_)
             | Decision::Notify(_)
             | Decision::Finish { .. } => true,
             Decision::Record(_)
-            | Decision::AssemblePrompt { .. }
+            | Decision::AssemblePrompt(_)
             | Decision::HashPins { .. }
             | Decision::Sample(_)
-            | Decision::Sweep { .. }
+            | Decision::Order(_, TreeOrder::Sweep)
             | Decision::Nudge(_)
             | Decision::ReleaseKeepers
             | Decision::RenewLeash { .. }
             | Decision::RetryRecord => false,
         }
     }
+}
+
+/// A prompt to assemble.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WantedPrompt {
+    /// The node.
+    pub node: NodeIx,
+    /// The iteration's number, from 1.
+    pub iteration: Iteration,
+    /// Operator messages since the last prompt.
+    pub messages: Vec<String>,
+    /// Also return the input digest.
+    pub input_digest: bool,
+    /// Earlier results that the prompt includes.
+    pub prompt_context: PromptContext,
 }
 
 /// Earlier results that a prompt includes.

@@ -131,7 +131,7 @@ mod tests {
 
     #[test]
     fn loop_64_the_delay_never_overflows_however_long_the_streak() {
-        for strategy in Strategy::ALL {
+        for strategy in Strategy::ALL.iter().copied() {
             let policy = IdlePolicy { strategy, backoff: 1e300, ..IdlePolicy::default() };
             for n in [1, 2, 1_000_000, u64::MAX] {
                 let d = delay(&policy, n, Dur::from_millis(u64::MAX), u64::MAX);

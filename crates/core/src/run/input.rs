@@ -9,6 +9,7 @@ use crate::run::caller::Source;
 use crate::run::job::{Exit, Job, JobReport};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Wall};
+use crate::time::timer::Timer;
 use crate::watch::Fact;
 use crate::watch::feed::FeedItem;
 use crate::watch::health::HealthIssue;
@@ -28,126 +29,16 @@ pub enum Input {
         /// The moment up to which all output has been reported.
         upto: Awake,
     },
-    /// The job's main process has started.
-    JobStarted {
-        /// The job.
-        job: Job,
-        /// The process id of the main process.
-        pid: u32,
-        /// The command line as it was run.
-        argv: Vec<String>,
-    },
-    /// The order to start the job was sent; the keeper owes a report from now on.
-    JobSent {
-        /// The job.
-        job: Job,
-    },
-    /// The job did not start because a resource (processes, memory, descriptors) was missing or its keeper was lost.
-    /// No process of it exists. The same start may succeed later.
-    JobUnstarted {
-        /// The job.
-        job: Job,
-        /// Why it failed.
-        error: String,
-    },
-    /// The answer to `Decision::Nudge`: whether the keeper was stopped. The shell has continued it.
-    KeeperSeen {
-        /// The job.
-        job: Job,
-        /// Whether the keeper was stopped.
-        stopped: bool,
-    },
-    /// The job could not be started; no process of it exists.
-    JobRefused {
-        /// The job.
-        job: Job,
-        /// Why it failed.
-        error: String,
-    },
-    /// The job's main process exited. Other processes of its tree may still be alive.
-    JobExited {
-        /// The job.
-        job: Job,
-        /// The exit of the main process.
-        exit: Exit,
-    },
-    /// No process holds the job's output pipes any longer.
-    PipesClosed {
-        /// The job.
-        job: Job,
-    },
-    /// The process tree is proven empty and the pipes are drained.
-    JobEnded {
-        /// The job.
-        job: Job,
-        /// The final report of the job.
-        report: Box<JobReport>,
-    },
+    /// Something happened to a job. It is ignored if the iteration of the job has closed.
+    Job(Job, NodeInput),
+    /// Something happened in an iteration of a node. It is ignored if that iteration has closed.
+    Node(NodeIx, Iteration, NodeInput),
     /// Even KILL has not emptied the process tree yet. The keeper keeps trying.
     TreeUnkillable {
         /// The job.
         job: Job,
         /// The details, for people.
         detail: String,
-    },
-    /// The prompt is ready.
-    PromptAssembled {
-        /// The node.
-        node: NodeIx,
-        /// The iteration's number, from 1.
-        iteration: Iteration,
-        /// The length of the prompt in bytes.
-        bytes: u64,
-        /// The SHA-256 hash of the prompt.
-        sha256: String,
-        /// The digest of the agent's input, if the decision asked for it.
-        input_digest: Option<InputDigest>,
-    },
-    /// The hashes of the files that the node's checks depend on, or the reason they cannot be read.
-    PinsHashed {
-        /// The node.
-        node: NodeIx,
-        /// The iteration's number, from 1.
-        iteration: Iteration,
-        /// The hashes, or why they cannot be computed.
-        pins: Result<Vec<Pin>, String>,
-        /// The hash of the work tree, if it was requested and could be read in time.
-        tree: Option<String>,
-    },
-    /// Progress was observed on a channel.
-    Observed {
-        /// The job.
-        job: Job,
-        /// The stretch of progress.
-        seen: Observation,
-    },
-    /// A single fact for the watchdog.
-    Noted {
-        /// The job.
-        job: Job,
-        /// The fact.
-        fact: Fact,
-    },
-    /// The agent has a health issue.
-    HealthIssueFound {
-        /// The job.
-        job: Job,
-        /// The health issue.
-        issue: HealthIssue,
-    },
-    /// The agent sent a report over the agent channel.
-    Reported {
-        /// The job.
-        job: Job,
-        /// The report.
-        report: Box<Report>,
-    },
-    /// The session's usage so far.
-    Used {
-        /// The job.
-        job: Job,
-        /// The totals of the session so far.
-        usage: Usage,
     },
     /// The usage of all runs of the project today. Reported before a session starts if the plan has a day budget.
     DayUsed(DayUse),
@@ -171,11 +62,6 @@ pub enum Input {
     ZoneSeen {
         /// The offset of local time from UTC, in seconds.
         utc_offset_s: i32,
-    },
-    /// The agent gave its final result, and no background work is in progress.
-    ResultSeen {
-        /// The job.
-        job: Job,
     },
     /// The host was suspended, or dogwatch could not run.
     Suspended {
@@ -263,13 +149,79 @@ pub enum Input {
     },
 }
 
+/// Something that happened in the current iteration of a node.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NodeInput {
+    /// The job's main process has started.
+    Started {
+        /// The process id of the main process.
+        pid: u32,
+        /// The command line as it was run.
+        argv: Vec<String>,
+    },
+    /// The order to start the job was sent; the keeper owes a report from now on.
+    Sent,
+    /// The job did not start because a resource (processes, memory, descriptors) was missing or its keeper was lost.
+    /// No process of it exists. The same start may succeed later.
+    Unstarted {
+        /// Why it failed.
+        error: String,
+    },
+    /// The job could not be started; no process of it exists.
+    Refused {
+        /// Why it failed.
+        error: String,
+    },
+    /// The answer to `Decision::Nudge`: whether the keeper was stopped. The shell has continued it.
+    KeeperSeen {
+        /// Whether the keeper was stopped.
+        stopped: bool,
+    },
+    /// The job's main process exited. Other processes of its tree may still be alive.
+    Exited(Exit),
+    /// No process holds the job's output pipes any longer.
+    PipesClosed,
+    /// The process tree is proven empty and the pipes are drained.
+    Ended(Box<JobReport>),
+    /// The prompt is ready.
+    PromptAssembled {
+        /// The length of the prompt in bytes.
+        bytes: u64,
+        /// The SHA-256 hash of the prompt.
+        sha256: String,
+        /// The digest of the agent's input, if the decision asked for it.
+        input_digest: Option<InputDigest>,
+    },
+    /// The hashes of the files that the node's checks depend on, or the reason they cannot be read.
+    PinsHashed {
+        /// The hashes, or why they cannot be computed.
+        pins: Result<Vec<Pin>, String>,
+        /// The hash of the work tree, if it was requested and could be read in time.
+        tree: Option<String>,
+    },
+    /// Progress was observed on a channel.
+    Observed(Observation),
+    /// A single fact for the watchdog.
+    Noted(Fact),
+    /// The agent has a health issue.
+    HealthIssueFound(HealthIssue),
+    /// The agent sent a report over the agent channel.
+    Reported(Box<Report>),
+    /// The session's usage so far.
+    Used(Usage),
+    /// The agent gave its final result, and no background work is in progress.
+    ResultSeen,
+    /// A timer of the node is due. Only the core itself makes this input.
+    Due(Timer),
+}
+
 impl Input {
     /// Returns the input for something that a session's feed found.
     pub fn from_feed(job: Job, item: FeedItem) -> Input {
         match item {
-            FeedItem::Fact(Fact::Observed(seen)) => Input::Observed { job, seen },
-            FeedItem::Fact(fact) => Input::Noted { job, fact },
-            FeedItem::Issue(issue) => Input::HealthIssueFound { job, issue },
+            FeedItem::Fact(Fact::Observed(seen)) => Input::Job(job, NodeInput::Observed(seen)),
+            FeedItem::Fact(fact) => Input::Job(job, NodeInput::Noted(fact)),
+            FeedItem::Issue(issue) => Input::Job(job, NodeInput::HealthIssueFound(issue)),
         }
     }
 }

@@ -1,12 +1,13 @@
 //! The process tree of a job in a run: carries out the orders of its `Life`, and retries starts that lack a resource.
 
 use super::cx::Cx;
-use super::node::{NodeInput, clear_limits};
+use super::node::clear_limits;
 use crate::record::event::{EndStep, EndedBy, Event};
 use crate::run::decision::Decision;
+use crate::run::input::NodeInput;
 use crate::run::job::{Exit, Job, JobKind};
 use crate::run::keeper_deadline::{KeeperCheck, KeeperState};
-use crate::run::life::{Life, SWEEP_GRACE, TreeOrder};
+use crate::run::life::{Life, TreeOrder};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
@@ -90,7 +91,7 @@ impl JobTree {
             | NodeInput::Used(_)
             | NodeInput::ResultSeen
             | NodeInput::Ended(_)
-            | NodeInput::PromptAssembled(_)
+            | NodeInput::PromptAssembled { .. }
             | NodeInput::PinsHashed { .. }
             | NodeInput::Due(_)) => return Some(other),
         };
@@ -201,21 +202,13 @@ impl JobTree {
 
     fn carry_out(&mut self, cx: &mut Cx, order: Option<TreeOrder>) {
         let job = self.job;
-        match order {
-            None => {}
-            Some(TreeOrder::Sweep) => cx.out.push(Decision::Sweep { job, grace: SWEEP_GRACE }),
-            Some(TreeOrder::Step(step)) => {
-                if job.kind == JobKind::Session {
-                    let (node, ended_by) = (cx.name(job.node), self.ended_by.unwrap_or(EndedBy::Operator));
-                    cx.record(Event::SessionSignalled { node, iteration: job.iteration, step, ended_by });
-                }
-                cx.out.push(match step {
-                    EndStep::Interrupt => Decision::Interrupt(job),
-                    EndStep::Terminate => Decision::Terminate(job),
-                    EndStep::Kill => Decision::Kill(job),
-                });
-            }
+        if let Some(TreeOrder::Step(step)) = order
+            && job.kind == JobKind::Session
+        {
+            let (node, ended_by) = (cx.name(job.node), self.ended_by.unwrap_or(EndedBy::Operator));
+            cx.record(Event::SessionSignalled { node, iteration: job.iteration, step, ended_by });
         }
+        cx.out.extend(order.map(|order| Decision::Order(job, order)));
         self.arm(cx);
     }
 

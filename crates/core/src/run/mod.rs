@@ -44,7 +44,7 @@ use crate::record::view::View;
 use crate::record::windows::WindowsUsed;
 use crate::run::decision::Decision;
 use crate::run::ending::Ending;
-use crate::run::input::Input;
+use crate::run::input::{Input, NodeInput};
 use crate::run::job::Job;
 use crate::settings::{Plan, ReaderName};
 use crate::time::dur::Dur;
@@ -52,7 +52,7 @@ use crate::time::moment::{Awake, Moment};
 use crate::time::timer::{Deadline, Timer, Wakeup};
 use cx::Cx;
 use next::Next;
-use node::{Node, NodeInput, Prompt, Turn};
+use node::{Node, Turn};
 use notifying::PendingEnd;
 use over::{End, NodeEnd};
 use resume::{Rescue, Resuming};
@@ -197,44 +197,14 @@ impl Run {
         match input {
             Input::Began => self.begin(),
             Input::TimePassed | Input::OutputDrained { .. } => {}
-            Input::JobStarted { job, pid, argv } => self.tell(job, NodeInput::Started { pid, argv }),
-            Input::JobRefused { job, error } => self.tell(job, NodeInput::Refused { error }),
-            Input::JobSent { job } => self.tell(job, NodeInput::Sent),
-            Input::JobUnstarted { job, error } => self.tell(job, NodeInput::Unstarted { error }),
-            Input::KeeperSeen { job, stopped } => self.tell(job, NodeInput::KeeperSeen { stopped }),
-            Input::JobExited { job, exit } => self.tell(job, NodeInput::Exited(exit)),
-            Input::PipesClosed { job } => self.tell(job, NodeInput::PipesClosed),
-            Input::JobEnded { job, report } => {
-                if let Some((seen_at, windows)) = report.totals.windows.clone() {
-                    self.windows_seen(job, seen_at.unwrap_or(self.cx.now.wall), windows);
-                }
-                self.tell(job, NodeInput::Ended(report));
-            }
-            Input::Observed { job, seen } => self.tell(job, NodeInput::Observed(seen)),
-            Input::Noted { job, fact } => self.tell(job, NodeInput::Noted(fact)),
-            Input::HealthIssueFound { job, issue } => self.tell(job, NodeInput::HealthIssueFound(issue)),
-            Input::Reported { job, report } => self.tell(job, NodeInput::Reported(report)),
-            Input::Used { job, usage } => {
-                self.tell(job, NodeInput::Used(usage));
-                self.stop_if_spent(job.node);
-            }
+            Input::Job(job, input) => self.take_of_job(job, input),
+            Input::Node(node, iteration, input) => self.pass_to_node(node, iteration, input),
             Input::DayUsed(day) => self.day_used(day),
             Input::WindowsSeen { job, seen_at, windows } => self.windows_seen(job, seen_at, windows),
             Input::LimitAsked { until, account } => self.limit_asked(until, account),
             Input::ZoneSeen { utc_offset_s } => self.cx.utc_offset_s = Some(utc_offset_s),
-            Input::ResultSeen { job } => self.tell(job, NodeInput::ResultSeen),
             Input::Suspended { lasted, unwatched } => self.suspended(lasted, unwatched),
             Input::TreeUnkillable { job, detail } => self.tree_unkillable(job, detail),
-            Input::PromptAssembled { node, iteration, bytes, sha256, input_digest } => {
-                self.pass_to_node(
-                    node,
-                    iteration,
-                    NodeInput::PromptAssembled(Prompt { bytes, sha256, input_digest }),
-                );
-            }
-            Input::PinsHashed { node, iteration, pins, tree } => {
-                self.pass_to_node(node, iteration, NodeInput::PinsHashed { pins, tree });
-            }
             Input::Interrupted => self.interrupted(),
             Input::EndAsked(signal) => self.end_asked(signal),
             Input::LeashRenewed { until } => self.leash_renewed(until),
@@ -339,9 +309,18 @@ impl Run {
     }
 
     /// Passes a fact about a job to its node, unless the job's iteration has closed.
-    fn tell(&mut self, job: Job, fact: NodeInput) {
+    fn take_of_job(&mut self, job: Job, input: NodeInput) {
+        if let NodeInput::Ended(report) = &input
+            && let Some((seen_at, windows)) = report.totals.windows.clone()
+        {
+            self.windows_seen(job, seen_at.unwrap_or(self.cx.now.wall), windows);
+        }
+        let used = matches!(input, NodeInput::Used(_));
         if self.nodes.get(job.node.0).is_some_and(|n| n.has_job(job)) {
-            self.pass_to_node(job.node, job.iteration, fact);
+            self.pass_to_node(job.node, job.iteration, input);
+        }
+        if used {
+            self.stop_if_spent(job.node);
         }
     }
 

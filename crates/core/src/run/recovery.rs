@@ -13,8 +13,6 @@
 //! | `configuration` | a limit set by the user was reached permanently | stop | no retry |
 
 use crate::record::event::words;
-use serde::{Deserialize, Serialize};
-use std::fmt;
 
 words! {
     /// The class of a failure.

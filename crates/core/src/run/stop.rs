@@ -1,6 +1,5 @@
 //! Stopping a run by Ctrl-C, a signal, a request or a time limit.
 
-use super::node::NodeInput;
 use super::over::End;
 use super::{Next, Run};
 use crate::record::event::{
@@ -10,6 +9,7 @@ use crate::record::ids::NodeIx;
 use crate::run::caller::Source;
 use crate::run::decision::Decision;
 use crate::run::input::EndSignal;
+use crate::run::input::NodeInput;
 use crate::run::job::Job;
 use crate::text::{clip, printable};
 use crate::time::dur::Dur;

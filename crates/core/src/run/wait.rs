@@ -3,12 +3,13 @@
 
 use super::cx::Cx;
 use super::job_tree::JobTree;
-use super::node::{NodeInput, Turn, clear_job_timers};
+use super::node::{Turn, clear_job_timers};
 use super::resume::left_of;
 use crate::learn::Basis;
 use crate::record::event::{Cause, EndedBy, Event, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::decision::Decision;
+use crate::run::input::NodeInput;
 use crate::run::job::{Exit, Job, JobKind};
 use crate::settings::CommandPlan;
 use crate::time::dur::Dur;
@@ -146,7 +147,7 @@ impl Wait {
                 | NodeInput::Reported(_)
                 | NodeInput::Used(_)
                 | NodeInput::ResultSeen
-                | NodeInput::PromptAssembled(_)
+                | NodeInput::PromptAssembled { .. }
                 | NodeInput::PinsHashed { .. }
                 | NodeInput::Sent
                 | NodeInput::Unstarted { .. }

@@ -1,5 +1,6 @@
 //! How a node waits when there is nothing to do.
 
+use crate::record::event::words;
 use crate::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 
@@ -33,15 +34,16 @@ pub struct IdlePolicy {
     pub after_stop: AfterStop,
 }
 
-/// The behavior of the process after an idle stop.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum AfterStop {
-    /// The run ends with outcome `idle`.
-    #[default]
-    Exit,
-    /// The run sleeps, without an agent and without a timer, until it is woken.
-    Watch,
+words! {
+    /// The behavior of the process after an idle stop.
+    #[derive(Default)]
+    AfterStop {
+        /// The run ends with outcome `idle`.
+        #[default]
+        Exit = "exit",
+        /// The run sleeps, without an agent and without a timer, until it is woken.
+        Watch = "watch",
+    }
 }
 
 impl Default for IdlePolicy {
@@ -95,41 +97,18 @@ pub enum StopAfter {
     PerReason(Vec<(String, u32)>),
 }
 
-/// How idle waits grow.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Strategy {
-    /// Each wait is longer by a constant factor.
-    Exponential,
-    /// All waits are equal.
-    Fixed,
-    /// The waits grow like the Fibonacci numbers.
-    Fibonacci,
-    /// Each wait is drawn from a range that depends on the wait before.
-    Decorrelated,
-    /// The waits follow the times at which work arrived so far.
-    Learned,
-}
-
-impl Strategy {
-    /// All strategies.
-    pub const ALL: [Strategy; 5] = [
-        Strategy::Exponential,
-        Strategy::Fixed,
-        Strategy::Fibonacci,
-        Strategy::Decorrelated,
-        Strategy::Learned,
-    ];
-
-    /// Returns the name of the strategy.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Strategy::Exponential => "exponential",
-            Strategy::Fixed => "fixed",
-            Strategy::Fibonacci => "fibonacci",
-            Strategy::Decorrelated => "decorrelated",
-            Strategy::Learned => "learned",
-        }
+words! {
+    /// How idle waits grow.
+    Strategy {
+        /// Each wait is longer by a constant factor.
+        Exponential = "exponential",
+        /// All waits are equal.
+        Fixed = "fixed",
+        /// The waits grow like the Fibonacci numbers.
+        Fibonacci = "fibonacci",
+        /// Each wait is drawn from a range that depends on the wait before.
+        Decorrelated = "decorrelated",
+        /// The waits follow the times at which work arrived so far.
+        Learned = "learned",
     }
 }

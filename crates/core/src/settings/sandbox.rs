@@ -1,33 +1,19 @@
 //! The sandbox of a node's sessions.
 
+use crate::record::event::words;
 use serde::{Deserialize, Serialize};
 
-/// How much a session may touch.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum SandboxMode {
-    /// Everything that this user may touch.
-    #[default]
-    Off,
-    /// Reads everything, writes only the work tree and what the agent needs.
-    Worktree,
-    /// Also limits reading of the home directory, and TCP.
-    Strict,
-}
-
-impl SandboxMode {
-    /// All modes, from the weakest to the strongest.
-    pub const ALL: [SandboxMode; 3] = [SandboxMode::Off, SandboxMode::Worktree, SandboxMode::Strict];
-    /// Their names in settings.
-    pub const NAMES: [&str; 3] = ["off", "worktree", "strict"];
-
-    /// Returns the name in settings.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            SandboxMode::Off => "off",
-            SandboxMode::Worktree => "worktree",
-            SandboxMode::Strict => "strict",
-        }
+words! {
+    /// How much a session may touch.
+    #[derive(Default)]
+    SandboxMode {
+        /// Everything that this user may touch.
+        #[default]
+        Off = "off",
+        /// Reads everything, writes only the work tree and what the agent needs.
+        Worktree = "worktree",
+        /// Also limits reading of the home directory, and TCP.
+        Strict = "strict",
     }
 }
 

@@ -1,41 +1,28 @@
 //! The limits of the watchdog and their profiles.
 
 use super::ReaderName;
+use crate::record::event::words;
 use crate::time::dur::{Dur, Limit};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// A named set of watchdog limits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "lowercase")]
-pub enum Profile {
-    /// Short limits, for small tasks.
-    Quick,
-    /// The default limits.
-    Standard,
-    /// Long limits, for large tasks.
-    Deep,
-    /// The default limits, adapted to the recorded sessions of the agent when a run starts.
-    Learned,
+words! {
+    /// A named set of watchdog limits.
+    Profile {
+        /// Short limits, for small tasks.
+        Quick = "quick",
+        /// The default limits.
+        Standard = "standard",
+        /// Long limits, for large tasks.
+        Deep = "deep",
+        /// The default limits, adapted to the recorded sessions of the agent when a run starts.
+        Learned = "learned",
+    }
 }
 
 impl Profile {
-    /// All profiles.
-    pub const ALL: [Profile; 4] = [Profile::Quick, Profile::Standard, Profile::Deep, Profile::Learned];
-
     /// The profiles whose limits do not depend on recorded sessions.
     pub const FIXED: [Profile; 3] = [Profile::Quick, Profile::Standard, Profile::Deep];
-
-    /// Returns the name of the profile.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Profile::Quick => "quick",
-            Profile::Standard => "standard",
-            Profile::Deep => "deep",
-            Profile::Learned => "learned",
-        }
-    }
 
     /// Returns how long an agent may be silent. Real turns of structured agents pause for up to 8 minutes; a plain
     /// agent shows less of its work, so `standard` allows it more.

@@ -6,7 +6,6 @@ use crate::time::dur::{Dur, Limit};
 use crate::time::moment::Awake;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
-use std::fmt;
 
 words! {
     /// A channel on which work can be seen.

@@ -4,6 +4,7 @@
 //! A feed holds one coalescer per channel, the totals of the session, the last states of the work tree, and the limits
 //! of what one moment passes on. All inputs of one millisecond are one moment, however they were cut into chunks.
 
+use crate::record::event::words;
 use crate::record::event::{Observation, Usage};
 use crate::record::prices::PriceTable;
 use crate::record::windows::Window;
@@ -104,22 +105,13 @@ pub enum Did {
     Ended,
 }
 
-/// An output stream of the agent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Stream {
-    /// The standard output.
-    Stdout,
-    /// The standard error output.
-    Stderr,
-}
-
-impl Stream {
-    /// Returns the stream's name.
-    pub fn name(self) -> &'static str {
-        match self {
-            Stream::Stdout => "stdout",
-            Stream::Stderr => "stderr",
-        }
+words! {
+    /// An output stream of the agent.
+    Stream {
+        /// The standard output.
+        Stdout = "stdout",
+        /// The standard error output.
+        Stderr = "stderr",
     }
 }
 

@@ -34,8 +34,6 @@ use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use evidence::{Channels, Piece};
 use loops::{Loops, Span};
-use serde::{Deserialize, Serialize};
-use std::fmt;
 use tools::Tools;
 use waited::Waited;
 

@@ -47,7 +47,7 @@ fn same(span: &[u8], value: &Value) {
 
 /// No reader fails, and the size of the chunks does not matter.
 pub fn readers(input: &[u8]) {
-    for name in ReaderName::ALL {
+    for name in ReaderName::ALL.iter().copied() {
         let read = |size: usize| {
             let (mut reader, mut splitter, mut signs) = (Reader::for_name(name), Splitter::new(), Vec::new());
             for chunk in input.chunks(size) {

@@ -3,7 +3,7 @@
 use dogwatch_core::drive::shell;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentResponse;
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::watch::Fact;
 use rustix::event::{EventfdFlags, eventfd};
 use std::collections::VecDeque;
@@ -66,9 +66,9 @@ impl Inbox {
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
-                | Mail::Input(Input::PinsHashed { .. })
+                | Mail::Input(Input::Node(..))
                 | Mail::Input(Input::Notified { .. })
-                | Mail::FromSession { input: Input::Noted { fact: Fact::ToolEnded { .. }, .. }, .. }
+                | Mail::FromSession { input: Input::Job(_, NodeInput::Noted(Fact::ToolEnded { .. })), .. }
         );
         let taken = must || queue.len() < MAX_MAIL;
         if taken {
@@ -118,9 +118,9 @@ mod tests {
             digest: None,
         };
         for _ in 0..MAX_MAIL {
-            assert!(inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } }));
+            assert!(inbox.post(Mail::FromSession { job, input: Input::Job(job, NodeInput::Observed(seen)) }));
         }
-        assert!(!inbox.post(Mail::FromSession { job, input: Input::Observed { job, seen } }));
+        assert!(!inbox.post(Mail::FromSession { job, input: Input::Job(job, NodeInput::Observed(seen)) }));
         assert!(inbox.post(Mail::PipesClosed { job }));
         let mail = inbox.take();
         assert_eq!(mail.len(), MAX_MAIL + 1);

@@ -9,11 +9,11 @@ use crate::prompt::{Ask, Prompter};
 use crate::store::journal;
 use dogwatch_config::placeholders::CommandOutput;
 use dogwatch_core::Run;
-use dogwatch_core::drive::shell::WantedPrompt;
 use dogwatch_core::record::event::{InputDigest, NodeState};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::View;
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::decision::WantedPrompt;
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
@@ -104,7 +104,7 @@ impl HostShell<'_> {
         } else {
             None
         };
-        inputs.push(Input::PromptAssembled { node, iteration, bytes, sha256, input_digest });
+        inputs.push(Input::Node(node, iteration, NodeInput::PromptAssembled { bytes, sha256, input_digest }));
         inputs
     }
 
@@ -125,7 +125,7 @@ impl HostShell<'_> {
         };
         let inbox = self.inbox.clone();
         let post = move |Hashed { pins, tree }| {
-            inbox.post(Mail::Input(Input::PinsHashed { node, iteration, pins, tree }));
+            inbox.post(Mail::Input(Input::Node(node, iteration, NodeInput::PinsHashed { pins, tree })));
         };
         pins::hash_aside(request, post);
     }

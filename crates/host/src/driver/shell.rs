@@ -3,23 +3,22 @@
 use super::inbox::Reply;
 use super::{HostShell, mcp_setup};
 use crate::clock;
-use crate::process::keeper;
 use crate::store::journal::DiskFile;
 use crate::store::windows::WindowStore;
 use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
-    ChannelError, Collected, KeeperKilled, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
-    WantedPrompt, Woken,
+    ChannelError, Collected, KeeperKilled, Mail, Over, Report, Sample, Sent, Shell, Signaled, Unsent, Woken,
 };
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentResponse;
-use dogwatch_core::run::decision::ContextEntry;
+use dogwatch_core::run::decision::{ContextEntry, WantedPrompt};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::Job;
 use dogwatch_core::run::keeper_deadline::KeeperState;
+use dogwatch_core::run::life::TreeOrder;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Boot, Moment};
 use dogwatch_core::time::timer::Wakeup;
@@ -116,15 +115,9 @@ impl Shell for HostShell<'_> {
         self.survey_tree(job);
     }
 
-    fn order(&mut self, job: Job, order: Order) -> Result<(), String> {
-        let order = match order {
-            Order::Interrupt => keeper::Order::Interrupt,
-            Order::Terminate => keeper::Order::Terminate,
-            Order::Kill => keeper::Order::Kill,
-            Order::Sweep { grace } => keeper::Order::Sweep { grace: grace.into() },
-        };
+    fn order(&mut self, job: Job, order: TreeOrder) -> Result<(), String> {
         let keeper = self.slots.keeper(job.node);
-        keeper.map_or(Ok(()), |keeper| keeper.send(order).map_err(|error| error.to_string()))
+        keeper.map_or(Ok(()), |keeper| keeper.send(order.into()).map_err(|error| error.to_string()))
     }
 
     fn receive(&mut self, node: NodeIx) -> Result<Option<Report>, String> {

@@ -5,7 +5,7 @@ use crate::driver::inbox::{Inbox, Mail};
 use crate::process::sinks::SessionSink;
 use dogwatch_agents::{Listener, Splitter};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
-use dogwatch_core::run::input::Input as RunInput;
+use dogwatch_core::run::input::{Input as RunInput, NodeInput};
 use dogwatch_core::run::job::{Job, JobKind};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;
@@ -63,10 +63,10 @@ impl Run {
 }
 
 fn fact_of(input: RunInput) -> Option<Fact> {
-    if let RunInput::Observed { seen, .. } = input {
+    if let RunInput::Job(_, NodeInput::Observed(seen)) = input {
         return Some(Fact::Observed(seen));
     }
-    if let RunInput::Noted { fact, .. } = input { Some(fact) } else { None }
+    if let RunInput::Job(_, NodeInput::Noted(fact)) = input { Some(fact) } else { None }
 }
 
 impl Path for Run {
@@ -310,7 +310,7 @@ fn generated(reader: ReaderName, pool: &[String], dice: &mut Dice) -> Session {
 fn generated_sessions_lead_to_the_same_facts_and_verdicts_everywhere() {
     let seeds = if std::env::var_os("DOGWATCH_FULL").is_some() { 40 } else { 6 };
     let (mut sessions, mut stops) = (0, 0);
-    for reader in ReaderName::ALL {
+    for reader in ReaderName::ALL.iter().copied() {
         let recorded = if reader.is_structured() { recordings(reader) } else { Vec::new() };
         let pool: Vec<String> =
             recorded.into_iter().flat_map(|(_, lines)| lines).map(|(_, line)| line).collect();

@@ -26,7 +26,7 @@ use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy};
 use dogwatch_core::run::job::{Exit, Leftovers, SessionExit};
 use dogwatch_core::run::keeper_deadline::KeeperCheck;
-use dogwatch_core::run::life::{Life, SWEEP_GRACE, TreeOrder};
+use dogwatch_core::run::life::{Life, TreeOrder};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
@@ -278,19 +278,14 @@ impl Exec {
     }
 
     fn carry_out(&mut self, order: Option<TreeOrder>) {
+        if let Some(TreeOrder::Step(step)) = order {
+            let (node, iteration, ended_by) = (node(), iteration(), EndedBy::Watchdog);
+            self.add(Event::SessionSignalled { node, iteration, step, ended_by });
+        }
         match order {
-            None => {}
-            Some(TreeOrder::Step(step)) => {
-                let (node, iteration, ended_by) = (node(), iteration(), EndedBy::Watchdog);
-                self.add(Event::SessionSignalled { node, iteration, step, ended_by });
-                self.order(match step {
-                    EndStep::Interrupt => Order::Interrupt,
-                    EndStep::Terminate => Order::Terminate,
-                    EndStep::Kill => Order::Kill,
-                });
-            }
             Some(TreeOrder::Sweep) if self.alone => self.emptied(),
-            Some(TreeOrder::Sweep) => self.order(Order::Sweep { grace: SWEEP_GRACE.into() }),
+            Some(order) => self.order(order.into()),
+            None => {}
         }
     }
 
@@ -603,7 +598,7 @@ impl Exec {
         }
         let lost = self.copy_state.lost();
         for (stream, error) in &lost {
-            let (stream, error) = (stream.name(), io::Error::from(*error));
+            let (stream, error) = (stream.as_str(), io::Error::from(*error));
             self.said.push(format!("cannot write to {stream}: {error}; output of the command was lost"));
         }
         let code = match (self.failed, &self.stop, self.life.exit(), self.passed) {

@@ -45,7 +45,7 @@ fn some_node(dice: &mut Dice, template: &NodePlan, n: u64) -> NodePlan {
 }
 
 fn some_loop(dice: &mut Dice) -> Plan {
-    let reader = *dice.of(&ReaderName::ALL);
+    let reader = *dice.of(ReaderName::ALL);
     let mut plan = plan::plan(|s| *s = some_settings(dice, reader));
     plan.stop_on_error = dice.one_in(10);
     plan.snapshots = dice.one_in(2);
@@ -94,7 +94,7 @@ fn some_settings(dice: &mut Dice, reader: ReaderName) -> Settings {
 }
 
 fn some_watchdog(dice: &mut Dice, reader: ReaderName) -> WatchPolicy {
-    let mut policy = WatchPolicy::for_reader(*dice.of(&Profile::ALL), reader);
+    let mut policy = WatchPolicy::for_reader(*dice.of(Profile::ALL), reader);
     let ceiling = |dice: &mut Dice, of: u64, least: u64, most: u64| match dice.one_in(of) {
         true => Limit::At(Dur::from_secs(least + dice.below(most))),
         false => Limit::Off,
@@ -116,7 +116,7 @@ fn some_watchdog(dice: &mut Dice, reader: ReaderName) -> WatchPolicy {
 
 fn some_idle(dice: &mut Dice) -> IdlePolicy {
     IdlePolicy {
-        strategy: *dice.of(&Strategy::ALL),
+        strategy: *dice.of(Strategy::ALL),
         max: dice.one_in(4).then(|| Dur::from_secs(600 + dice.below(40_000))),
         stop_after: dice
             .of(&[

@@ -40,7 +40,7 @@ impl Seen {
         wanted.extend(words(ENDED_BY, EndedBy::ALL.iter().map(|w| w.as_str()).collect()));
         wanted.extend(words(OUTCOME, Outcome::ALL.iter().map(|w| w.as_str()).collect()));
         wanted.extend(words(FAULT, Fault::NAMES.to_vec()));
-        wanted.extend(words(READER, ReaderName::ALL.iter().map(|w| w.as_str()).collect()));
+        wanted.extend(words(READER, ReaderName::NAMES.to_vec()));
         wanted.extend(Actor::ALL.iter().map(|actor| (ACTOR, format!("{actor:?}"))));
         let absent = |what: &(&'static str, String)| !self.0.contains_key(what);
         wanted.into_iter().filter(absent).map(|(category, name)| format!("{category} {name}")).collect()

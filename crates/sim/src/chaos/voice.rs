@@ -196,7 +196,7 @@ fn read_recordings() -> Vec<Recording> {
     let recorded = |row: &str| {
         let cells: Vec<&str> = row.split('\t').collect();
         let (agent, name) = (cells[0], cells[1]);
-        let reader = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == agent)?;
+        let reader = ReaderName::named(agent)?;
         let path = dir.join(agent).join(format!("{name}.jsonl"));
         let size = std::fs::metadata(&path).ok()?.len();
         if size > MAX_RECORDING {

@@ -64,13 +64,7 @@ fn probes(live: &View) -> bool {
 #[expect(clippy::wildcard_enum_match_arm, reason = "only a few inputs come from sessions")]
 pub(crate) fn job_of(input: &Input) -> Option<Job> {
     match input {
-        Input::Observed { job, .. }
-        | Input::Noted { job, .. }
-        | Input::HealthIssueFound { job, .. }
-        | Input::Reported { job, .. }
-        | Input::Used { job, .. }
-        | Input::WindowsSeen { job, .. }
-        | Input::ResultSeen { job } => Some(*job),
+        Input::Job(job, _) | Input::WindowsSeen { job, .. } => Some(*job),
         _ => None,
     }
 }

@@ -6,17 +6,17 @@ use crate::check;
 use dogwatch_agents::Listener;
 use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
-    ChannelError, Collected, KeeperKilled, Mail, Order, Over, Report, Sample, Sent, Shell, Signaled, Unsent,
-    WantedPrompt, Woken,
+    ChannelError, Collected, KeeperKilled, Mail, Over, Report, Sample, Sent, Shell, Signaled, Unsent, Woken,
 };
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentResponse;
-use dogwatch_core::run::decision::ContextEntry;
-use dogwatch_core::run::input::Input;
+use dogwatch_core::run::decision::{ContextEntry, WantedPrompt};
+use dogwatch_core::run::input::{Input, NodeInput};
 use dogwatch_core::run::job::{Arranged, Commit, Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::run::life::TreeOrder;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Moment};
 use dogwatch_core::time::timer::Wakeup;
@@ -261,11 +261,11 @@ impl Shell for Machine {
         assert!(self.trees.contains_key(&job.node), "{job:?} was reported and does not exist");
     }
 
-    fn order(&mut self, job: Job, order: Order) -> Result<(), String> {
+    fn order(&mut self, job: Job, order: TreeOrder) -> Result<(), String> {
         if !self.life.acts() {
             return Ok(());
         }
-        if !matches!(order, Order::Sweep { .. }) {
+        if !matches!(order, TreeOrder::Sweep) {
             self.assert_recorded(Some(job), "a signal");
         }
         self.obeys(job, order)
@@ -315,12 +315,16 @@ impl Shell for Machine {
 
     fn assemble(&mut self, _: &Run, wanted: &WantedPrompt) -> Vec<Input> {
         if self.keep_events {
-            self.prompt_contexts.push((*wanted.prompt_context).clone());
+            self.prompt_contexts.push(wanted.prompt_context.clone());
         }
         let (node, iteration) = (wanted.node, wanted.iteration);
         self.prompts.insert((node, iteration));
         let input_digest = wanted.input_digest.then(|| (self.sees)(self.clocks.elapsed()));
-        vec![Input::PromptAssembled { node, iteration, bytes: 2, sha256: "00".to_owned(), input_digest }]
+        vec![Input::Node(
+            node,
+            iteration,
+            NodeInput::PromptAssembled { bytes: 2, sha256: "00".to_owned(), input_digest },
+        )]
     }
 
     fn forget_prompts(&mut self, view: &View) {
@@ -330,7 +334,7 @@ impl Shell for Machine {
     fn hash_pins(&mut self, _: &Run, node: NodeIx, iteration: Iteration, tree: bool) -> Option<Input> {
         let pins = (self.pins)(iteration);
         let tree = if tree { (self.worktrees)(iteration) } else { None };
-        Some(Input::PinsHashed { node, iteration, pins, tree })
+        Some(Input::Node(node, iteration, NodeInput::PinsHashed { pins, tree }))
     }
 
     fn keep_log(&mut self, _: &Run, _: NodeIx, _: Iteration) -> Option<Input> {

@@ -3,12 +3,13 @@
 use super::{Happening, Machine};
 use crate::act::{Act, Does, Keeper};
 use dogwatch_agents::Listener;
-use dogwatch_core::drive::shell::{KeeperKilled, Mail, Order, Report, Sample};
-use dogwatch_core::record::event::WaitEndedBy;
+use dogwatch_core::drive::shell::{KeeperKilled, Mail, Report, Sample};
+use dogwatch_core::record::event::{EndStep, WaitEndedBy};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::agent_channel::AgentRequest;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::{Exit, Job, JobKind, Leftovers};
+use dogwatch_core::run::life::TreeOrder;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::feed::Stream;
 use std::collections::VecDeque;
@@ -189,7 +190,7 @@ impl Machine {
         }
     }
 
-    pub(super) fn obeys(&mut self, job: Job, order: Order) -> Result<(), String> {
+    pub(super) fn obeys(&mut self, job: Job, order: TreeOrder) -> Result<(), String> {
         let Some(tree) = self.trees.get_mut(&job.node).filter(|tree| tree.job == job) else { return Ok(()) };
         let (number, reports, act) = (tree.number, tree.reports(), &tree.act);
         if !tree.keeper_lives {
@@ -199,11 +200,15 @@ impl Machine {
             return Ok(());
         }
         match order {
-            Order::Interrupt if !act.ignores_interrupt() => self.exits(number, Exit::Code(0)),
-            Order::Terminate if !act.ignores_terminate() => self.exits(number, Exit::Code(143)),
-            Order::Interrupt | Order::Terminate => {}
-            Order::Kill => self.kills(number, Dur::ZERO),
-            Order::Sweep { .. } => {
+            TreeOrder::Step(EndStep::Interrupt) if !act.ignores_interrupt() => {
+                self.exits(number, Exit::Code(0))
+            }
+            TreeOrder::Step(EndStep::Terminate) if !act.ignores_terminate() => {
+                self.exits(number, Exit::Code(143))
+            }
+            TreeOrder::Step(EndStep::Interrupt | EndStep::Terminate) => {}
+            TreeOrder::Step(EndStep::Kill) => self.kills(number, Dur::ZERO),
+            TreeOrder::Sweep => {
                 let takes = act.sweep;
                 self.kills(number, takes);
             }

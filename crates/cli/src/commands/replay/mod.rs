@@ -121,10 +121,10 @@ fn located(file: &Path) -> Result<PathBuf, CliError> {
 
 /// Returns the reader with this name, or an error that suggests the nearest one.
 fn reader(name: &str) -> Result<ReaderName, CliError> {
-    let known = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == name);
+    let known = ReaderName::named(name);
     known.ok_or_else(|| {
-        let all = ReaderName::ALL.map(ReaderName::as_str);
-        let help = match nearest(name, all) {
+        let all = ReaderName::NAMES;
+        let help = match nearest(name, all.iter().copied()) {
             Some(near) => format!("did you mean `{near}`?"),
             None => format!("the known agents are {}", all.join(", ")),
         };

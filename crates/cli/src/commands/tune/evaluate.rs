@@ -169,7 +169,7 @@ fn by_project(dir: &Path) -> Result<BTreeMap<String, Vec<Turn>>, CliError> {
     for line in lines {
         let cells: Vec<&str> = line.split('\t').collect();
         let cell = |at: usize| cells.get(at).copied().unwrap_or_default();
-        let agent = ReaderName::ALL.into_iter().find(|reader| reader.as_str() == cell(agent));
+        let agent = ReaderName::named(cell(agent));
         let Some(agent) = agent.filter(|_| cell(truth) == "good") else { continue };
         let turn = Turn { file: cell(file).to_owned(), agent, source: cell(source).to_owned() };
         projects.entry(turn.source.clone()).or_default().push(turn);

@@ -158,7 +158,7 @@ fn tune(
     let own = recordings.replay(None);
     let count = |kind| own.iter().filter(|session| Kind::of(session) == kind).count();
     let mut agents: Vec<Known> = Vec::new();
-    for agent in ReaderName::ALL {
+    for agent in ReaderName::ALL.iter().copied() {
         let history = History::of(samples, agent, place);
         let (good, here) = history.good();
         if here > 0 {

@@ -1,8 +1,5 @@
 //! The words that events use for causes, states and outcomes.
 
-use serde::{Deserialize, Serialize};
-use std::fmt;
-
 words! {
     /// Why an iteration started.
     Cause {

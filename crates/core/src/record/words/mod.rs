@@ -11,6 +11,7 @@ pub use parts::{
     tool, wait, waited,
 };
 
+use crate::record::event::words;
 use crate::record::event::{EndingKind, Event, WaitEndedBy};
 use crate::text::figures::{self, count, length};
 use crate::text::{clip, one_line, printable};
@@ -20,31 +21,19 @@ pub const MAX_SENTENCE: usize = 2_000;
 /// The most of a command line or of a list of files to show in a sentence, in bytes.
 pub(crate) const MAX_LIST: usize = 200;
 
-/// The tone of a sentence, which determines its color.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Tone {
-    /// Ordinary information.
-    Plain,
-    /// The start of something: a run or an iteration.
-    Head,
-    /// A success.
-    Good,
-    /// A failure, or something that needs attention.
-    Bad,
-    /// Background information.
-    Quiet,
-}
-
-impl Tone {
-    /// Returns the word for this tone in JSON output and in the dashboard.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Tone::Plain => "plain",
-            Tone::Head => "head",
-            Tone::Good => "good",
-            Tone::Bad => "bad",
-            Tone::Quiet => "quiet",
-        }
+words! {
+    /// The tone of a sentence, which determines its color.
+    Tone {
+        /// Ordinary information.
+        Plain = "plain",
+        /// The start of something: a run or an iteration.
+        Head = "head",
+        /// A success.
+        Good = "good",
+        /// A failure, or something that needs attention.
+        Bad = "bad",
+        /// Background information.
+        Quiet = "quiet",
     }
 }
 

@@ -12,21 +12,18 @@ use super::job_tree::JobTree;
 use super::over::NodeEnd;
 use super::wait::Wait;
 use super::watching::{Watching, record_ceiling};
-use crate::record::event::{
-    Cause, CommandFinished, EndedBy, Event, InputDigest, Observation, Pin, Report, Usage, WaitEndedBy,
-    WaitWhy,
-};
+use crate::record::event::{Cause, CommandFinished, EndedBy, Event, InputDigest, WaitEndedBy, WaitWhy};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::record::view::NodeView;
-use crate::run::decision::Decision;
+use crate::run::decision::{Decision, WantedPrompt};
 use crate::run::ending::{Ending, Judged};
+use crate::run::input::NodeInput;
 use crate::run::job::{Commit, Exit, Job, JobKind, JobReport, OutputTail, Snapshot, Worktree};
 use crate::settings::{CommandPlan, NO_PENDING_TASKS};
 use crate::time::dur::Dur;
 use crate::time::moment::Awake;
 use crate::time::timer::{Deadline, Timer};
-use crate::watch::health::HealthIssue;
-use crate::watch::{self, StopReason};
+use crate::watch::StopReason;
 use checking::Checking;
 use session::Session;
 use std::cmp::Ordering;
@@ -127,36 +124,6 @@ pub(super) enum Turn {
     Rescued,
 }
 
-/// Something that happened in the node's current iteration.
-#[derive(Debug)]
-pub(super) enum NodeInput {
-    Started { pid: u32, argv: Vec<String> },
-    Refused { error: String },
-    Sent,
-    Unstarted { error: String },
-    KeeperSeen { stopped: bool },
-    Observed(Observation),
-    Noted(watch::Fact),
-    HealthIssueFound(HealthIssue),
-    Reported(Box<Report>),
-    Used(Usage),
-    ResultSeen,
-    Exited(Exit),
-    PipesClosed,
-    Ended(Box<JobReport>),
-    PromptAssembled(Prompt),
-    PinsHashed { pins: Result<Vec<Pin>, String>, tree: Option<String> },
-    Due(Timer),
-}
-
-/// A prompt that is ready.
-#[derive(Debug)]
-pub(super) struct Prompt {
-    pub bytes: u64,
-    pub sha256: String,
-    pub input_digest: Option<InputDigest>,
-}
-
 impl Node {
     /// Creates a node that has not started.
     pub fn new(ix: NodeIx) -> Node {
@@ -220,16 +187,14 @@ impl Node {
 
     fn tree_mut(&mut self) -> Option<&mut JobTree> {
         match &mut self.phase {
+            Phase::PrepJob(tree)
+            | Phase::Session(tree, _)
+            | Phase::Keeping(tree, _)
+            | Phase::Arranging(tree)
+            | Phase::Committing(tree, _) => Some(tree),
+            Phase::Checking(checking) => Some(&mut checking.tree),
             Phase::Waiting(wait) => wait.probe_mut(),
-            other @ (Phase::Resting
-            | Phase::PrepJob(_)
-            | Phase::Prompting
-            | Phase::Session(..)
-            | Phase::Keeping(..)
-            | Phase::Arranging(_)
-            | Phase::Committing(..)
-            | Phase::Pinning(_)
-            | Phase::Checking(_)) => own_tree(other),
+            Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
         }
     }
 
@@ -309,19 +274,12 @@ impl Node {
             return;
         }
         self.ending.get_or_insert(EndedBy::Watchdog);
-        let ix = self.ix;
-        match &mut self.phase {
-            Phase::Keeping(..) | Phase::Committing(..) => return,
-            // The watch of a session reaches the same verdict and has the evidence.
-            Phase::Session(tree, Some(watching)) => watching.judge(cx, ix, tree),
-            Phase::Session(_, None)
-            | Phase::Resting
-            | Phase::PrepJob(_)
-            | Phase::Prompting
-            | Phase::Arranging(_)
-            | Phase::Pinning(_)
-            | Phase::Checking(_)
-            | Phase::Waiting(_) => {}
+        if let Phase::Keeping(..) = self.phase {
+            return;
+        }
+        // The watch of a session reaches the same verdict and has the evidence.
+        if let Phase::Session(tree, Some(watching)) = &mut self.phase {
+            watching.judge(cx, self.ix, tree);
         }
         let Some(tree) = self.tree_mut() else { return };
         if tree.exit().is_none() && tree.ended_by().is_none() {
@@ -338,7 +296,9 @@ impl Node {
     /// Handles facts that mean the same for every process tree. Returns any other fact.
     fn handle_tree(&mut self, cx: &mut Cx, fact: NodeInput) -> Option<NodeInput> {
         let ix = self.ix;
-        let Some(tree) = own_tree(&mut self.phase) else { return Some(fact) };
+        // A wait handles its own probe.
+        let waits = self.waiting().is_some();
+        let Some(tree) = self.tree_mut().filter(|_| !waits) else { return Some(fact) };
         match tree.handle(cx, fact) {
             Some(NodeInput::Started { .. }) if tree.job.kind != JobKind::Session => {
                 tree.started(cx);
@@ -374,7 +334,9 @@ impl Node {
             (Phase::Pinning(_), NodeInput::PinsHashed { pins, tree }) => self.pinned(cx, pins, tree),
             (Phase::Checking(_), NodeInput::Refused { error }) => self.check_refused(cx, error),
             (Phase::Checking(_), NodeInput::Ended(report)) => self.check_over(cx, *report),
-            (Phase::Prompting, NodeInput::PromptAssembled(prompt)) => self.prompt_ready(cx, prompt),
+            (Phase::Prompting, NodeInput::PromptAssembled { bytes, sha256, input_digest }) => {
+                self.prompt_ready(cx, bytes, sha256, input_digest)
+            }
             (Phase::Session(..), NodeInput::Refused { error }) => self.session_refused(cx, &error),
             (Phase::Session(..), NodeInput::Ended(report)) => self.session_over(cx, *report),
             (Phase::Session(tree, watch), input) => {
@@ -417,15 +379,13 @@ impl Node {
     fn ask_for_prompt(&mut self, cx: &mut Cx) {
         self.phase = Phase::Prompting;
         let input_digest = cx.settings(self.ix).idle.as_ref().is_some_and(|i| i.skip_unchanged);
-        let pending_messages = cx.view.pending_messages.clone();
-        let prompt_context = Box::new(self.prompt_context(cx));
-        cx.out.push(Decision::AssemblePrompt {
+        cx.out.push(Decision::AssemblePrompt(Box::new(WantedPrompt {
             node: self.ix,
             iteration: self.iteration,
-            pending_messages,
+            messages: cx.view.pending_messages.clone(),
             input_digest,
-            prompt_context,
-        });
+            prompt_context: self.prompt_context(cx),
+        })));
     }
 
     fn prep_job_over(&mut self, cx: &mut Cx, report: &JobReport) -> Turn {
@@ -451,19 +411,8 @@ impl Node {
         if let Some(by) = self.ending {
             return self.interrupted(cx, by);
         }
-        match kind {
-            JobKind::Command(index) => self.next_prep_job(cx, index + 1),
-            JobKind::Gate
-            | JobKind::Probe
-            | JobKind::Session
-            | JobKind::Snapshot
-            | JobKind::Check(_)
-            | JobKind::Worktree
-            | JobKind::Setup(_)
-            | JobKind::Commit => {
-                return self.gate_over(cx, exit, timed_out);
-            }
-        }
+        let JobKind::Command(index) = kind else { return self.gate_over(cx, exit, timed_out) };
+        self.next_prep_job(cx, index + 1);
         Turn::Stay
     }
 
@@ -493,8 +442,13 @@ impl Node {
         Turn::Stay
     }
 
-    fn prompt_ready(&mut self, cx: &mut Cx, prompt: Prompt) -> Turn {
-        let Prompt { bytes, sha256, input_digest } = prompt;
+    fn prompt_ready(
+        &mut self,
+        cx: &mut Cx,
+        bytes: u64,
+        sha256: String,
+        input_digest: Option<InputDigest>,
+    ) -> Turn {
         let unchanged =
             input_digest.is_some() && cx.view.node(self.ix).idle_streak.input_digest == input_digest;
         cx.record(Event::PromptAssembled {
@@ -521,19 +475,6 @@ impl Node {
     fn interrupted(&mut self, cx: &mut Cx, by: EndedBy) -> Turn {
         let judged = Judged { ending: Ending::Interrupted { by }, because: format!("ended by {by}") };
         self.close(cx, Closing::of(judged))
-    }
-}
-
-/// Returns the tree of the iteration itself. A wait handles its own probe.
-fn own_tree(phase: &mut Phase) -> Option<&mut JobTree> {
-    match phase {
-        Phase::PrepJob(tree)
-        | Phase::Session(tree, _)
-        | Phase::Keeping(tree, _)
-        | Phase::Arranging(tree)
-        | Phase::Committing(tree, _) => Some(tree),
-        Phase::Checking(checking) => Some(&mut checking.tree),
-        Phase::Waiting(_) | Phase::Resting | Phase::Prompting | Phase::Pinning(_) => None,
     }
 }
 

@@ -3,9 +3,9 @@
 use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
 use super::super::watching::{Watching, health_issue_found, is_progress};
-use super::NodeInput;
 use crate::record::event::{EndedBy, Event, Observation};
 use crate::record::ids::{Iteration, NodeIx};
+use crate::run::input::NodeInput;
 use crate::time::timer::{Deadline, Timer};
 use crate::watch::Fact;
 
@@ -48,7 +48,7 @@ impl Session<'_> {
             | NodeInput::Exited(_)
             | NodeInput::PipesClosed
             | NodeInput::Ended(_)
-            | NodeInput::PromptAssembled(_)
+            | NodeInput::PromptAssembled { .. }
             | NodeInput::PinsHashed { .. } => {}
         }
     }

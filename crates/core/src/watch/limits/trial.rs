@@ -5,8 +5,7 @@ use crate::record::event::words;
 use crate::time::dur::Dur;
 use crate::watch::StopReason;
 use crate::watch::replay::{Replayed, Summary};
-use serde::{Deserialize, Serialize};
-use std::fmt;
+use serde::Serialize;
 
 words! {
     /// A person's judgment of a stop.

@@ -4,7 +4,6 @@ use crate::record::event::words;
 use crate::time::dur::Dur;
 use crate::time::moment::Wall;
 use serde::{Deserialize, Serialize};
-use std::fmt;
 
 words! {
     /// The kinds of refusals.

@@ -7,7 +7,9 @@ use std::time::Duration;
 use rustix::process::Signal;
 use serde::{Deserialize, Serialize};
 
+use dogwatch_core::record::event::EndStep;
 use dogwatch_core::run::job::Exit;
+use dogwatch_core::run::life::{SWEEP_GRACE, TreeOrder};
 
 /// An environment variable to set, or to remove if the value is `None`, relative to the environment of the keeper.
 pub type EnvChange = (Vec<u8>, Option<Vec<u8>>);
@@ -41,6 +43,17 @@ pub enum Order {
         /// The descriptor to watch. Sent once.
         watch: Option<OwnedFd>,
     },
+}
+
+impl From<TreeOrder> for Order {
+    fn from(order: TreeOrder) -> Order {
+        match order {
+            TreeOrder::Step(EndStep::Interrupt) => Order::Interrupt,
+            TreeOrder::Step(EndStep::Terminate) => Order::Terminate,
+            TreeOrder::Step(EndStep::Kill) => Order::Kill,
+            TreeOrder::Sweep => Order::Sweep { grace: SWEEP_GRACE.into() },
+        }
+    }
 }
 
 /// The description of a job to start.
