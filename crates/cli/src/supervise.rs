@@ -4,19 +4,15 @@ use crate::error::{CliError, warn};
 use crate::log_dir::LogDir;
 use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
-use dogwatch_core::Run;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::record::prices::PriceTable;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
-use dogwatch_host::leash::Leash;
 use dogwatch_host::process::orphans;
 use dogwatch_host::store::journal::{self, End, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place};
 use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_server::{serve, socket_path};
-use std::path::PathBuf;
 use std::sync::Arc;
 
 /// The exit code of a successful run whose output could not be printed.
@@ -24,10 +20,10 @@ const OUTPUT_LOST: u8 = 1;
 
 /// A loop that this process has locked.
 pub struct Held {
-    lock: Lock,
-    nonce: String,
+    pub lock: Lock,
+    pub nonce: String,
     /// Notices about earlier runs of the loop.
-    notices: Vec<Input>,
+    pub notices: Vec<Input>,
 }
 
 /// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
@@ -78,24 +74,16 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, CliError> {
 
 /// A run that is ready to start.
 pub struct Ready {
-    pub run: Run,
-    pub run_id: RunId,
+    pub setup: Setup,
     /// The lock of the run, if it is held already.
     pub alive: Option<Alive>,
-    pub journal: Journal,
-    pub run_dir: PathBuf,
-    pub state_dir: PathBuf,
-    pub work_dir: PathBuf,
-    pub loop_file: PathBuf,
-    pub loop_text: String,
+    /// What the record gets first.
     pub notices: Vec<Input>,
     pub show: Show,
     /// The directory that gets a copy of each iteration's output.
     pub log_dir: Option<LogDir>,
     /// Whether the head of the journal is kept in the registry.
     pub keeps_head: bool,
-    pub leash: Option<Leash>,
-    pub prices: PriceTable,
 }
 
 /// Keeps the head of a run's journal in the registry, and the hash of its unredacted plan. A failure is only reported.
@@ -116,45 +104,31 @@ pub fn keep_head(
 }
 
 /// Drives the run to its end and returns the exit code.
-pub fn supervise(held: Held, mut ready: Ready) -> Result<u8, CliError> {
+pub fn supervise(ready: Ready) -> Result<u8, CliError> {
     let cannot = |what: &str| {
         let what = what.to_owned();
         move |e: std::io::Error| CliError::internal(format!("cannot {what}: {e}"))
     };
-    let mut notices = held.notices;
+    let Ready { setup, alive, notices: given, show, log_dir, keeps_head } = ready;
+    let mut notices = Vec::new();
     // On a file system without locks only the socket shows that the run is live.
-    let alive = ready.alive.take().map_or_else(|| Alive::hold(&ready.run_dir), Ok);
+    let alive = alive.map_or_else(|| Alive::hold(&setup.run_dir), Ok);
     if let Err(error) = &alive {
         let detail = format!("cannot lock the run: {error}");
         notices.push(Input::TroubleMet { kind: "not_locked", detail });
     }
-    register(&ready, &mut notices);
-    notices.extend(ready.notices);
+    register(&setup, keeps_head, &mut notices);
+    notices.extend(given);
 
     let lost = screen::Lost::default();
-    let screen = screen::choose(ready.show, &ready.run_dir, lost.clone());
-    let screen = match ready.log_dir {
-        Some(logs) => logs.copying(screen, &ready.run_dir),
+    let screen = screen::choose(show, &setup.run_dir, lost.clone());
+    let screen = match log_dir {
+        Some(logs) => logs.copying(screen, &setup.run_dir),
         None => screen,
     };
     let mut reporter = Announcing::new(screen);
     let changed = reporter.changed();
-    let run_dir = ready.run_dir.clone();
-    let nonce = held.nonce.clone();
-    let setup = Setup {
-        run: ready.run,
-        run_id: ready.run_id,
-        journal: ready.journal,
-        run_dir: ready.run_dir,
-        state_dir: ready.state_dir,
-        work_dir: ready.work_dir,
-        loop_file: ready.loop_file,
-        loop_text: ready.loop_text,
-        lock: held.lock,
-        nonce: held.nonce,
-        leash: ready.leash,
-        prices: ready.prices,
-    };
+    let (run_dir, nonce) = (setup.run_dir.clone(), setup.nonce.clone());
     let driver = Driver::new(setup, &mut reporter).map_err(cannot("start the run"))?;
     let handle = Arc::new(DriverHandle::new(driver.inbox(), changed, nonce));
     // Without a socket the run still works. It only cannot be steered.
@@ -182,14 +156,14 @@ fn with_output(code: u8, lost: &screen::Lost) -> u8 {
 }
 
 /// Adds the run to the list that `ps` shows. A failure is only reported.
-fn register(ready: &Ready, notices: &mut Vec<Input>) {
+fn register(setup: &Setup, keeps_head: bool, notices: &mut Vec<Input>) {
     let pointer = Pointer {
-        run: ready.run_id.clone(),
-        run_dir: ready.run_dir.clone(),
-        path: ready.loop_file.clone(),
+        run: setup.run_id.clone(),
+        run_dir: setup.run_dir.clone(),
+        path: setup.loop_file.clone(),
         pid: std::process::id(),
         since: clock::now().wall,
-        head: ready.keeps_head,
+        head: keeps_head,
         origin: None,
     };
     if let Err(error) = Registry::of_user().add(&pointer) {

@@ -138,7 +138,7 @@ impl PromptSource {
 }
 
 /// The keys of a loop file, with every default filled in.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Settings {
     /// The agent's command line, split into words.
     pub agent: Vec<String>,
@@ -206,33 +206,8 @@ pub struct Settings {
 impl Settings {
     /// Returns the built-in settings for an agent.
     pub fn of(agent: Vec<String>, reader: ReaderName) -> Settings {
-        Settings {
-            agent,
-            reader,
-            commands: Vec::new(),
-            args: Vec::new(),
-            credit: false,
-            delay: Dur::ZERO,
-            profile: Profile::Standard,
-            max_iterations: None,
-            watchdog: WatchPolicy::for_reader(Profile::Standard, reader),
-            errors: ErrorPolicy::default(),
-            budget: Budget::default(),
-            limits: LimitPolicy::default(),
-            idle: None,
-            wake_on: WakePolicy::default(),
-            work_when: None,
-            checks: CheckPolicy::default(),
-            recovery: RecoveryPolicy::default(),
-            worktree: false,
-            setup: Vec::new(),
-            merge: MergePolicy::default(),
-            notify: NotifyPolicy::default(),
-            mcp: McpPolicy::default(),
-            redact: Vec::new(),
-            sandbox: SandboxPolicy::default(),
-            learned: Vec::new(),
-        }
+        let watchdog = WatchPolicy::for_reader(Profile::Standard, reader);
+        Settings { agent, reader, watchdog, ..Settings::default() }
     }
 
     /// Returns the chain of agents: the configured one, then its fallbacks.
@@ -354,8 +329,10 @@ pub struct AgentPlan {
 
 words! {
     /// The reader that turns an agent's output into signs.
+    #[derive(Default)]
     ReaderName {
         /// Any program that prints text.
+        #[default]
         Plain = "plain",
         /// Claude Code.
         Claude = "claude",

@@ -5,10 +5,10 @@
 
 mod wake_rig;
 
-use dogwatch_host::fs::wake::{Coverage, MAX_HELD, PathWaker};
+use dogwatch_host::fs::wake::{Bounds, Coverage, MAX_HELD, PathWaker};
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::mpsc::channel;
 use std::time::{Instant, SystemTime};
@@ -236,13 +236,18 @@ fn a_change_while_the_watch_is_being_set_is_not_lost() {
     }
 }
 
+fn held(root: &Path, on_wake: impl Fn(PathBuf) + Send + 'static) -> PathWaker {
+    let (bounds, globs) = (Bounds::default(), ["inbox/**".to_owned()]);
+    PathWaker::start_within(bounds, root, &globs, &[], true, move |path, _| on_wake(path)).expect("started")
+}
+
 #[test]
 fn a_held_watch_begins_when_released_and_misses_nothing() {
     let rig = Rig::new();
     next_tick();
     let (sender, wakes) = channel();
     let on_wake = move |path| sender.send(path).unwrap_or(());
-    let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], on_wake).expect("started");
+    let waker = held(&rig.root(), on_wake);
     rig.write("inbox/a.md", "x");
     assert_eq!(waker.coverage(), None);
     waker.let_go();
@@ -257,7 +262,7 @@ fn a_held_watch_begins_when_released_and_misses_nothing() {
 fn a_held_watch_begins_by_itself_after_a_while() {
     let rig = Rig::new();
     let begun = Instant::now();
-    let waker = PathWaker::start_held(&rig.root(), &["inbox/**".to_owned()], &[], |_| ()).expect("started");
+    let waker = held(&rig.root(), |_| ());
     assert!(waker.ready(AMPLE).is_some());
     assert!(begun.elapsed() >= MAX_HELD);
 }

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use dogwatch_core::record::ids::{NodeName, RunId};
-use dogwatch_host::git::worktree::{self, Committed, Made, Outcome, Ready, Request, Source, Tidied};
+use dogwatch_core::run::job::{Arranged, Commit, Made, Worktree};
+use dogwatch_host::git::worktree::{self, Request, Source, Tidied};
 use tempfile::TempDir;
 
 struct Repo {
@@ -66,13 +67,13 @@ impl Repo {
 
     /// Makes a worktree that the record knows.
     #[track_caller]
-    fn make(&self, node: &str) -> (PathBuf, Ready) {
+    fn make(&self, node: &str) -> (PathBuf, Arranged) {
         self.make_from(node, &[])
     }
 
     /// Makes a worktree from the branches of these nodes.
     #[track_caller]
-    fn make_from(&self, node: &str, from: &[&str]) -> (PathBuf, Ready) {
+    fn make_from(&self, node: &str, from: &[&str]) -> (PathBuf, Arranged) {
         let source = |name: &&str| {
             let node = NodeName::new(name);
             Source { branch: worktree::branch(&run(), &node), node }
@@ -80,16 +81,16 @@ impl Repo {
         let from = from.iter().map(source).collect();
         let request = Request { recorded: true, from, ..self.request(node) };
         match worktree::make(&request) {
-            Outcome::Ready(ready) => (request.path, ready),
-            Outcome::Failed { why } => panic!("{node}: {why}"),
+            Worktree::Ready(ready) => (request.path, ready),
+            Worktree::Failed { why } => panic!("{node}: {why}"),
         }
     }
 
     #[track_caller]
     fn refused(&self, node: &str) -> String {
         match worktree::make(&self.request(node)) {
-            Outcome::Failed { why } => why,
-            Outcome::Ready(ready) => panic!("created: {ready:?}"),
+            Worktree::Failed { why } => why,
+            Worktree::Ready(ready) => panic!("created: {ready:?}"),
         }
     }
 }
@@ -108,8 +109,8 @@ impl Repo {
     #[track_caller]
     fn commit(&self, node: &str) -> Made {
         match worktree::commit(&self.request(node), "work") {
-            Committed::Made(made) => made,
-            Committed::Failed { why } => panic!("{node}: {why}"),
+            Commit::Made(made) => made,
+            Commit::Failed { why } => panic!("{node}: {why}"),
         }
     }
 }
@@ -203,12 +204,12 @@ fn without_git_commits_or_a_free_path_the_reason_is_given() {
     assert!(repo.refused("node").contains("has no commit yet"));
     let elsewhere = TempDir::new().expect("a directory");
     let request = Request { repo: elsewhere.path().to_owned(), ..repo.request("node") };
-    let Outcome::Failed { why } = worktree::make(&request) else { panic!("not a repository") };
+    let Worktree::Failed { why } = worktree::make(&request) else { panic!("not a repository") };
     assert!(why.contains("not a git work tree"), "{why}");
 
     let repo = Repo::new();
     let request = Request { base: "0123456789".to_owned(), ..repo.request("node") };
-    let Outcome::Failed { why } = worktree::make(&request) else { panic!("no such commit") };
+    let Worktree::Failed { why } = worktree::make(&request) else { panic!("no such commit") };
     assert!(why.contains("`0123456789` is not a commit"), "{why}");
     let path = repo.request("node").path;
     fs::create_dir_all(&path).expect("a directory");
@@ -293,7 +294,7 @@ fn a_creation_that_was_never_recorded_starts_over() {
     let (path, _) = repo.make("node");
     fs::write(path.join("half"), "made").expect("written");
     let request = repo.request("node");
-    let Outcome::Ready(ready) = worktree::make(&request) else { panic!("not created") };
+    let Worktree::Ready(ready) = worktree::make(&request) else { panic!("not created") };
     assert!(!ready.reused && !path.join("half").exists());
     assert_eq!(ready.base, Some(repo.git(&["rev-parse", "HEAD"])));
 }

@@ -8,7 +8,7 @@ use crate::proxy::Proxy;
 use crate::rpc::Boxed;
 use crate::rpc::message::{RpcError, tool_result};
 use crate::rpc::server::{Call as ToolCall, Handler, Outbox};
-use crate::run_client::RunClient;
+use crate::run_client::{RunClient, RunError};
 use crate::tools::{Call, INSTRUCTIONS, Tool, parse_call};
 use dogwatch_core::run::agent_channel::{AgentResponse, RequestBody};
 use dogwatch_core::time::dur::Dur;
@@ -117,14 +117,7 @@ impl AgentServer {
         let bytes = content.len() as u64;
         let sha256 = hex(&Sha256::digest(content.as_bytes()));
         let ask = RequestBody::Artifact { name: name.to_owned(), bytes, sha256 };
-        let answer = within(TOOL_LIMIT, self.run.request(ask)).await.map_err(|late| late.to_string())?;
-        match answer.map_err(|why| why.to_string())? {
-            AgentResponse::Granted => {}
-            AgentResponse::Refused { why } => return Err(why),
-            AgentResponse::Noted { .. } | AgentResponse::Failed { .. } => {
-                return Err("dogwatch did not say yes".to_owned());
-            }
-        }
+        granted(within(TOOL_LIMIT, self.run.request(ask)).await)?;
         let kept = artifact::keep(&self.run.session().artifacts, name, content);
         let path = within(TOOL_LIMIT, kept).await.map_err(|late| late.to_string())?;
         let path = path.map_err(|error| format!("cannot write the artifact: {error}"))?;
@@ -138,16 +131,7 @@ impl AgentServer {
                 "This loop has no checks. Verify your work by other means, then end your turn.".to_owned()
             );
         }
-        let answer = within(TOOL_LIMIT, self.run.request(RequestBody::CheckDone))
-            .await
-            .map_err(|late| late.to_string())?;
-        match answer.map_err(|why| why.to_string())? {
-            AgentResponse::Granted => {}
-            AgentResponse::Refused { why } => return Err(why),
-            AgentResponse::Noted { .. } | AgentResponse::Failed { .. } => {
-                return Err("dogwatch did not say yes".to_owned());
-            }
-        }
+        granted(within(TOOL_LIMIT, self.run.request(RequestBody::CheckDone)).await)?;
         let compared = checks::find_tampering(session.pinned.clone(), &session.work_dir);
         let tampering =
             within(checks::PINS_LIMIT + TOOL_LIMIT, compared).await.map_err(|late| late.to_string())?;
@@ -188,4 +172,15 @@ pub fn duration(dur: Dur) -> Duration {
 
 fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+/// Returns an error unless the run gave its permission.
+fn granted(answer: Result<Result<AgentResponse, RunError>, TimeoutError>) -> Result<(), String> {
+    match answer.map_err(|late| late.to_string())?.map_err(|why| why.to_string())? {
+        AgentResponse::Granted => Ok(()),
+        AgentResponse::Refused { why } => Err(why),
+        AgentResponse::Noted { .. } | AgentResponse::Failed { .. } => {
+            Err("dogwatch did not say yes".to_owned())
+        }
+    }
 }

@@ -79,6 +79,7 @@ struct Agent {
     ending: bool,
 }
 
+#[derive(Default)]
 struct Worker {
     offset: u64,
     lease: Option<Lease>,
@@ -122,18 +123,7 @@ pub struct Model {
 /// Plays the model of a seed. Returns what happened, or which rule was broken.
 pub fn play(seed: u64, planted: Planted) -> Result<Story, String> {
     let mut dice = Dice::new(seed);
-    let workers = (0..WORKERS).map(|_| Worker {
-        offset: dice.below(1_000_000_000),
-        lease: None,
-        message: 0,
-        agent: None,
-        owned: false,
-        life: 0,
-        open: 0,
-        stopped: false,
-        cut: false,
-        waiting: Vec::new(),
-    });
+    let workers = (0..WORKERS).map(|_| Worker { offset: dice.below(1_000_000_000), ..Worker::default() });
     let workers = workers.collect();
     let mut messages = vec![Message { sequence: 1, visible: 0, removed: false }];
     if dice.one_in(3) {

@@ -102,13 +102,9 @@ fn tone(end: &RunEnded) -> Tone {
 }
 
 fn waiting(status: &Status) -> String {
-    let until = status.nodes.iter().find_map(|node| match &node.doing {
-        DoingStatus::Waiting { until: Some(until), why, .. } => Some((local::clock(*until), *why)),
-        DoingStatus::Nothing
-        | DoingStatus::Preparing
-        | DoingStatus::Checking
-        | DoingStatus::Working { .. }
-        | DoingStatus::Waiting { .. } => None,
+    let until = status.nodes.iter().find_map(|node| {
+        let DoingStatus::Waiting { until, why, .. } = &node.doing else { return None };
+        until.map(|until| (local::clock(until), *why))
     });
     match until {
         Some((until, why)) => {

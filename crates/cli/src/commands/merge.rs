@@ -4,11 +4,12 @@ use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, RunStarted};
 use dogwatch_core::record::ids::{NodeIx, NodeName, RunId};
 use dogwatch_core::record::view::{NodeView, View};
+use dogwatch_core::run::job::Commit;
 use dogwatch_core::settings::{CheckPolicy, NodePlan};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::git::merge::{LandingError, Staging, Step, Target};
-use dogwatch_host::git::worktree::{self, Committed, Request};
+use dogwatch_host::git::worktree::{self, Request};
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use dogwatch_host::store::home;
 use std::path::{Path, PathBuf};
@@ -303,7 +304,7 @@ impl Merge<'_> {
         );
         if node.work.commit.is_none() && request.path.is_dir() {
             let message = worktree::message(&self.found.id, &node.name);
-            if let Committed::Failed { why } = worktree::commit(&request, &message) {
+            if let Commit::Failed { why } = worktree::commit(&request, &message) {
                 return Err(CliError::usage(format!("cannot commit the work of {}: {why}", node.name)));
             }
         }

@@ -14,6 +14,7 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
+use dogwatch_host::driver::Setup;
 use dogwatch_host::leash::Leash;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Integrity, Journal, Loaded, repair};
@@ -230,24 +231,22 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         .map_err(|e| CliError::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
     let end = loaded.chain.end().clone();
     let (journal, keeps_head) = keep_head(&found.id, journal, (Some(end), plan_hash), &mut notices);
-    let ready = Ready {
+    let setup = Setup {
         run,
         run_id: found.id.clone(),
-        alive,
         journal,
         run_dir: found.dir.clone(),
         state_dir: found.state_dir(),
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        notices,
-        log_dir: None,
-        keeps_head,
-        show: how.show,
+        lock: held.lock,
+        nonce: held.nonce,
         leash: how.leash,
         prices,
     };
-    supervise(held, ready)
+    let notices = held.notices.into_iter().chain(notices).collect();
+    supervise(Ready { setup, alive, notices, show: how.show, log_dir: None, keeps_head })
 }
 
 /// Returns how the run was started.

@@ -18,6 +18,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{NodePlan, Plan, Strategy};
 use dogwatch_core::text::redact;
 use dogwatch_host::clock;
+use dogwatch_host::driver::Setup;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
 use dogwatch_host::store::learned::{Depth, Loop};
@@ -123,24 +124,22 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     run.know_windows(WindowStore::of_user().of_plan(&loaded.plan));
     let journal = Journal::create(&run_dir).map_err(no_record)?;
     let (journal, keeps_head) = keep_head(&run_id, journal, (None, kept_plan), &mut notices);
-    let ready = Ready {
+    let setup = Setup {
         run,
         run_id,
-        alive: None,
         journal,
         state_dir: state.path().canonicalize().map_err(no_record)?,
         run_dir,
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
-        notices: notices.into_iter().chain(sandbox).collect(),
-        show: args.show.show(),
-        log_dir,
-        keeps_head,
+        lock: held.lock,
+        nonce: held.nonce,
         leash,
         prices,
     };
-    supervise(held, ready)
+    let notices = held.notices.into_iter().chain(notices).chain(sandbox).collect();
+    supervise(Ready { setup, alive: None, notices, show: args.show.show(), log_dir, keeps_head })
 }
 
 /// The space that the first line of the record needs in addition to the plan, in bytes.

@@ -71,17 +71,9 @@ pub enum ToFeed {
 #[serde(rename_all = "snake_case")]
 enum Json {
     Here { v: u32, version: String, awake_ms: u64, boot_ms: u64, wall_ms: i64 },
-    Runs(Vec<JsonRun>),
+    Runs(Vec<RemoteRun>),
     Restart(RunId),
     Answer(Answer),
-}
-
-#[derive(Serialize, Deserialize)]
-struct JsonRun {
-    run: RunId,
-    path: String,
-    since: Wall,
-    live: bool,
 }
 
 impl FromFeed {
@@ -96,7 +88,7 @@ impl FromFeed {
                 boot_ms: now.boot.0,
                 wall_ms: now.wall.0,
             },
-            FromFeed::Runs(runs) => Json::Runs(runs.iter().map(JsonRun::of).collect()),
+            FromFeed::Runs(runs) => Json::Runs(runs.clone()),
             FromFeed::Restart(run) => Json::Restart(run.clone()),
             FromFeed::Answer(answer) => Json::Answer(answer.clone()),
         };
@@ -120,7 +112,7 @@ impl FromFeed {
                 let now = Moment { awake: Awake(awake_ms), boot: Boot(boot_ms), wall: Wall(wall_ms) };
                 FromFeed::Here { version, now }
             }
-            Json::Runs(runs) => FromFeed::Runs(runs.into_iter().map(JsonRun::into_run).collect()),
+            Json::Runs(runs) => FromFeed::Runs(runs),
             Json::Restart(run) => FromFeed::Restart(run),
             Json::Answer(answer) => FromFeed::Answer(answer),
         })
@@ -136,17 +128,6 @@ impl ToFeed {
     /// Reads a line, without its newline.
     pub fn parse(line: &[u8]) -> Result<ToFeed, String> {
         serde_json::from_slice(line).map_err(|e| format!("unexpected message: {e}"))
-    }
-}
-
-impl JsonRun {
-    fn of(run: &RemoteRun) -> JsonRun {
-        let RemoteRun { run, path, since, live } = run;
-        JsonRun { run: run.clone(), path: path.to_string_lossy().into_owned(), since: *since, live: *live }
-    }
-
-    fn into_run(self) -> RemoteRun {
-        RemoteRun { run: self.run, path: self.path.into(), since: self.since, live: self.live }
     }
 }
 

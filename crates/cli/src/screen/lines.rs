@@ -253,7 +253,7 @@ fn shown_path(path: &Path) -> String {
 /// The reporter for files and pipes.
 pub struct Lines {
     formatter: Formatter,
-    screen: Screen,
+    pub(super) screen: Screen,
     outputs: Option<Arc<Outputs>>,
 }
 

@@ -3,7 +3,7 @@
 //! It changes no terminal state that would have to be restored: no raw mode, no alternate screen, no hidden
 //! cursor. The live line is cleared before anything else is written.
 
-use super::lines::Formatter;
+use super::lines::{Formatter, Lines};
 use super::output::Outputs;
 use super::writer::Screen;
 use super::{ShownLine, Tone, words};
@@ -23,9 +23,7 @@ const STOPPING: &str = "; stopping after this";
 
 /// The reporter for terminals.
 pub struct Terminal {
-    formatter: Formatter,
-    screen: Screen,
-    outputs: Option<Arc<Outputs>>,
+    lines: Lines,
     /// There is activity to show in a live line.
     busy: bool,
 }
@@ -33,23 +31,19 @@ pub struct Terminal {
 impl Terminal {
     /// Returns a reporter for a terminal.
     pub fn new(formatter: Formatter, screen: Screen, outputs: Option<Arc<Outputs>>) -> Terminal {
-        Terminal { formatter, screen, outputs, busy: false }
+        Terminal { lines: Lines::new(formatter, screen, outputs), busy: false }
     }
 }
 
 impl Reporter for Terminal {
     fn begin(&mut self) -> std::io::Result<()> {
-        self.screen.begin()
+        self.lines.begin()
     }
 
     fn show(&mut self, event: &Recorded, view: &View) {
-        let lines = self.formatter.format(event, view);
-        if let Some(outputs) = &self.outputs {
-            outputs.set_names(self.formatter.names.unwrap_or(0));
-        }
-        self.screen.lines(&lines);
+        self.lines.show(event, view);
         if matches!(event.event, Event::SessionEnded(_) | Event::WaitEnded { .. } | Event::RunEnded(_)) {
-            self.screen.clear();
+            self.lines.screen.clear();
         }
         // A graph may be large, so its nodes are examined only when the live line is drawn.
         self.busy = match view.nodes.len() {
@@ -64,7 +58,7 @@ impl Reporter for Terminal {
         let room = columns.saturating_sub(stopping.len());
         if let Some(text) = live_text(now, view, room) {
             let text = fit(&text, room) + stopping;
-            self.screen.draw(&ShownLine { tone: Tone::Quiet, text: fit(&text, columns) });
+            self.lines.screen.draw(&ShownLine { tone: Tone::Quiet, text: fit(&text, columns) });
         }
     }
 
@@ -73,7 +67,7 @@ impl Reporter for Terminal {
     }
 
     fn output(&self) -> Option<Arc<dyn OutputView>> {
-        self.outputs.clone().map(|outputs| outputs as Arc<dyn OutputView>)
+        self.lines.output()
     }
 }
 
@@ -103,21 +97,11 @@ fn live_text(now: Moment, view: &View, columns: usize) -> Option<String> {
         Doing::Waiting { until: None, .. } => None,
         Doing::Waiting { why, until: Some(until), .. } => {
             let left = words::clock(Dur::from_millis(u64::try_from(until.0 - now.wall.0).unwrap_or(0)));
-            let why = match why {
-                WaitWhy::Idle => {
-                    format!(
-                        "idle, {} in a row, {}",
-                        words::nth(node.idle_streak.count),
-                        node.idle_streak.reason
-                    )
-                }
-                other @ (WaitWhy::Paused
-                | WaitWhy::RateLimit
-                | WaitWhy::Error
-                | WaitWhy::Recovery
-                | WaitWhy::Backoff
-                | WaitWhy::Delay
-                | WaitWhy::Asleep) => words::wait(*other).to_owned(),
+            let why = if *why == WaitWhy::Idle {
+                let streak = &node.idle_streak;
+                format!("idle, {} in a row, {}", words::nth(streak.count), streak.reason)
+            } else {
+                words::wait(*why).to_owned()
             };
             Some(format!("  {left} left ({why}): Ctrl-C skips the wait, twice stops the run"))
         }

@@ -170,7 +170,7 @@ impl Row {
 }
 
 /// The state of `top`.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Top {
     pub now: Moment,
     pub size: (u16, u16),
@@ -194,20 +194,7 @@ pub struct Top {
 impl Top {
     /// Returns an empty model for a screen of this size.
     pub fn new(now: Moment, size: (u16, u16)) -> Top {
-        Top {
-            now,
-            size,
-            rows: Vec::new(),
-            machines: Vec::new(),
-            summary: None,
-            selected: None,
-            page: None,
-            asking: None,
-            help: false,
-            said: None,
-            asked: BTreeSet::new(),
-            hidden: 0,
-        }
+        Top { now, size, ..Top::default() }
     }
 
     /// Handles an input and returns the acts for the shell.
@@ -401,26 +388,14 @@ impl Top {
 
     /// Handles the answer to a confirmation: `y` confirms, any other key cancels.
     fn answer(&mut self, run: RunId, key: Key) -> Vec<Act> {
-        match key {
-            Key::Interrupt => vec![Act::Quit],
-            Key::Char('y' | 'Y') => self.send(run, Order::Stop),
-            Key::Up
-            | Key::Down
-            | Key::Left
-            | Key::Right
-            | Key::PageUp
-            | Key::PageDown
-            | Key::Home
-            | Key::End
-            | Key::Enter
-            | Key::Escape
-            | Key::Char(_)
-            | Key::Redraw
-            | Key::Suspend => {
-                self.said = Some((Tone::Quiet, "not stopped".to_owned()));
-                Vec::new()
-            }
+        if let Key::Interrupt = key {
+            return vec![Act::Quit];
         }
+        if let Key::Char('y' | 'Y') = key {
+            return self.send(run, Order::Stop);
+        }
+        self.said = Some((Tone::Quiet, "not stopped".to_owned()));
+        Vec::new()
     }
 
     fn move_by(&mut self, key: Key) -> Vec<Act> {

@@ -179,12 +179,5 @@ impl Looks {
 
 /// Returns whether a wait ended because of something that indicates work.
 fn is_wake(by: WaitEndedBy) -> bool {
-    match by {
-        WaitEndedBy::Path
-        | WaitEndedBy::Probe
-        | WaitEndedBy::Operator
-        | WaitEndedBy::Api
-        | WaitEndedBy::Signal => true,
-        WaitEndedBy::Timer | WaitEndedBy::Budget | WaitEndedBy::Ceiling => false,
-    }
+    !matches!(by, WaitEndedBy::Timer | WaitEndedBy::Budget | WaitEndedBy::Ceiling)
 }

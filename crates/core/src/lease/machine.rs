@@ -164,31 +164,21 @@ impl Lease {
 
     /// Returns until when the run may live, if this worker owns the job and has not ended it.
     pub fn deadline(&self) -> Option<Boot> {
-        match &self.phase {
-            Phase::Owning(own) if own.live => Some(own.deadline),
-            Phase::Owning(_)
-            | Phase::Looking
-            | Phase::Observing { .. }
-            | Phase::Claiming { .. }
-            | Phase::Over => None,
-        }
+        self.owning().filter(|own| own.live).map(|own| own.deadline)
+    }
+
+    fn owning(&self) -> Option<&Owning> {
+        if let Phase::Owning(own) = &self.phase { Some(own) } else { None }
     }
 
     /// Returns whether another worker owns the job that this one started.
     pub fn is_lost(&self) -> bool {
-        matches!(&self.phase, Phase::Owning(own) if own.lost)
+        self.owning().is_some_and(|own| own.lost)
     }
 
     /// Returns when `Woke` is due.
     pub fn next_wakeup(&self) -> Option<Boot> {
-        let deadline = match &self.phase {
-            Phase::Owning(own) if own.live && !own.ending => Some(own.deadline),
-            Phase::Owning(_)
-            | Phase::Looking
-            | Phase::Observing { .. }
-            | Phase::Claiming { .. }
-            | Phase::Over => None,
-        };
+        let deadline = self.owning().filter(|own| own.live && !own.ending).map(|own| own.deadline);
         let due = self.due.filter(|_| self.open.is_none());
         let keep = self.keep_at.filter(|_| self.phase != Phase::Over);
         [due, deadline, keep].into_iter().flatten().min()

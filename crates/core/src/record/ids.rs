@@ -86,7 +86,7 @@ impl fmt::Display for RunId {
 }
 
 /// A node's name, as users see it. The only node of a loop file is named after its directory.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct NodeName(String);
 

@@ -382,23 +382,8 @@ fn said(event: &Event) -> String {
 
 /// Returns the deliveries for the end of the run, just before `run_ended` is recorded.
 pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
-    let verified = match end.outcome {
-        Outcome::Clean | Outcome::CleanWithFlake if !end.verified => " (not verified)",
-        Outcome::Clean
-        | Outcome::CleanWithFlake
-        | Outcome::Partial
-        | Outcome::Stuck
-        | Outcome::Catastrophic
-        | Outcome::Idle
-        | Outcome::Stopped
-        | Outcome::StoppedOnError
-        | Outcome::Interrupted
-        | Outcome::ErrorLimit
-        | Outcome::AuthFailed
-        | Outcome::BudgetExceeded
-        | Outcome::Ceiling
-        | Outcome::RecordLost => "",
-    };
+    let unverified = matches!(end.outcome, Outcome::Clean | Outcome::CleanWithFlake) && !end.verified;
+    let verified = if unverified { " (not verified)" } else { "" };
     let about = format!("the run ended: {}{verified}: {}", end.outcome, end.reason);
     let notification = notification(view, NotificationKind::Ended, at, &about);
     let notification = notification.map(|n| Notification {
@@ -411,37 +396,34 @@ pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
 
 fn notification(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<Notification> {
     let started = view.started.as_ref()?;
-    Some(Notification {
-        v: 1,
-        key: kind.to_string(),
-        kind,
-        text: fit(about),
-        at,
-        run: started.run.clone(),
-        path: started.path.clone(),
-        work_dir: started.work_dir.clone(),
-        node: None,
-        iteration: None,
-        hard_stop: None,
-        ended: None,
-        resets_at: None,
-        until: None,
-        link: None,
-    })
+    let (path, work_dir) = (started.path.clone(), started.work_dir.clone());
+    Some(Notification::new(kind, fit(about), at, started.run.clone(), path, work_dir))
 }
 
 impl Notification {
     /// Returns a notification that only shows that the settings work.
     pub fn test(run: RunId, path: &str, work_dir: &str, at: Wall) -> Notification {
+        let text = "notifications of this loop arrive here".to_owned();
+        Notification::new(NotificationKind::Test, text, at, run, path.to_owned(), work_dir.to_owned())
+    }
+
+    fn new(
+        kind: NotificationKind,
+        text: String,
+        at: Wall,
+        run: RunId,
+        path: String,
+        work_dir: String,
+    ) -> Notification {
         Notification {
             v: 1,
-            key: NotificationKind::Test.to_string(),
-            kind: NotificationKind::Test,
-            text: "notifications of this loop arrive here".to_owned(),
+            key: kind.to_string(),
+            kind,
+            text,
             at,
             run,
-            path: path.to_owned(),
-            work_dir: work_dir.to_owned(),
+            path,
+            work_dir,
             node: None,
             iteration: None,
             hard_stop: None,

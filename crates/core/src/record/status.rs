@@ -8,17 +8,15 @@ use crate::record::calls::CallStatus;
 use crate::record::event::words;
 use crate::record::event::{NodeState, Outcome, RunEnded, WaitWhy};
 use crate::record::ids::{Iteration, NodeName, RunId};
-use crate::record::view::{Counts, Doing, NodeView, View};
+use crate::record::view::{Counts, Doing, NodeView, Used, View};
 use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 use crate::watch::Channel;
 pub use orchestrator::{OrchestratorConfig, OrchestratorStatus};
 use serde::{Deserialize, Serialize};
-pub use spent::SpentStatus;
 pub use windows::WindowStatus;
 
 mod orchestrator;
-mod spent;
 mod windows;
 
 /// The status of a run. Unknown values are null.
@@ -46,13 +44,13 @@ pub struct Status {
     /// The status of each node.
     pub nodes: Vec<NodeStatus>,
     /// The iteration counts of all nodes together.
-    pub counts: CountsStatus,
+    pub counts: Counts,
     /// The most recent evidence of any node.
     #[serde(default)]
     pub last_evidence: Option<SeenStatus>,
     /// The tokens and the cost of all sessions.
     #[serde(default)]
-    pub spent: SpentStatus,
+    pub spent: Used,
     /// The date of the price table that costs were computed with. Absent if none was.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub prices: Option<String>,
@@ -120,7 +118,7 @@ pub struct NodeStatus {
     /// The node's current activity.
     pub doing: DoingStatus,
     /// The node's iteration counts.
-    pub counts: CountsStatus,
+    pub counts: Counts,
     /// The current idle streak, if there is one.
     #[serde(rename = "spell")]
     pub idle_streak: Option<IdleStreakStatus>,
@@ -261,24 +259,6 @@ pub struct LastEvidence {
     pub age_s: Option<Dur>,
 }
 
-/// The number of iterations by ending.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CountsStatus {
-    /// The iterations that count for `-n` and the budget.
-    pub iterations: u64,
-    /// The completed iterations, including idle ones.
-    pub completed: u64,
-    /// The idle iterations.
-    pub idle: u64,
-    /// The failed iterations, without those that timed out.
-    pub failed: u64,
-    /// The iterations that the watchdog stopped.
-    pub timed_out: u64,
-    /// The interrupted iterations.
-    pub interrupted: u64,
-}
-
 /// An idle streak: consecutive idle iterations.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -358,9 +338,9 @@ impl Status {
             stopping: view.stopping && now.is_some() && !view.is_over(),
             pending_messages: view.pending_messages.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
-            counts: view.totals().into(),
+            counts: view.totals(),
             last_evidence: last_evidence(view),
-            spent: view.spent().into(),
+            spent: view.spent(),
             prices: view.prices.clone(),
             windows: windows::of(view, now),
             limit_until: view.limit.filter(|until| *until > now.unwrap_or(view.last).wall),
@@ -440,7 +420,7 @@ impl NodeStatus {
             reason: node.reason.clone(),
             iteration: node.iteration,
             doing: DoingStatus::of(node, view.place(node), now),
-            counts: node.counts.into(),
+            counts: node.counts,
             idle_streak: (idle_streak.count > 0).then(|| IdleStreakStatus {
                 count: idle_streak.count,
                 reason: idle_streak.reason.clone(),
@@ -472,14 +452,7 @@ fn forecast(node: &NodeView, view: &View, now: Option<Moment>) -> Option<Forecas
     let plans = &view.started.as_ref()?.settings.nodes;
     let policy = plans.iter().find(|plan| plan.name == node.name)?.settings.idle.as_ref()?;
     let at = now.unwrap_or(view.last);
-    let until = match &node.doing {
-        Doing::Waiting { why: WaitWhy::Idle, until, .. } => *until,
-        Doing::Waiting { .. }
-        | Doing::Nothing
-        | Doing::Preparing
-        | Doing::Checking
-        | Doing::Working { .. } => None,
-    };
+    let until = if let Doing::Waiting { why: WaitWhy::Idle, until, .. } = node.doing { until } else { None };
     let point = Now {
         wall: at.wall,
         offset_ms: history.offset_ms(),
@@ -545,19 +518,6 @@ impl DoingStatus {
 fn left(until: Wall, now: Option<Moment>) -> Option<Dur> {
     let now = now?.wall;
     Some(Dur::from_millis(u64::try_from(until.0.saturating_sub(now.0)).unwrap_or(0)))
-}
-
-impl From<Counts> for CountsStatus {
-    fn from(c: Counts) -> CountsStatus {
-        CountsStatus {
-            iterations: c.iterations,
-            completed: c.completed,
-            idle: c.idle,
-            failed: c.failed,
-            timed_out: c.timed_out,
-            interrupted: c.interrupted,
-        }
-    }
 }
 
 impl From<&RunEnded> for Ended {

@@ -11,7 +11,7 @@ use crate::record::event::{
 };
 use crate::record::ids::{Iteration, NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
-use crate::record::prices::{CostSource, MAX_MODELS, TokenCounts};
+use crate::record::prices::{MAX_MODELS, TokenCounts};
 use crate::record::windows::{AccountWindows, MAX_ACCOUNTS, WindowsUsed};
 use crate::run::attempts::{Attempts, Recoveries};
 use crate::run::circuit::Failures;
@@ -23,11 +23,13 @@ use crate::settings::{AttemptPolicy, Strategy};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
-use crate::watch::Channel;
 use crate::watch::health::{Asking, Health, HealthIssue};
 use std::collections::{BTreeMap, BTreeSet};
 
+mod figures;
 mod node;
+
+pub use figures::{Counts, Doing, LastSeen, Used};
 
 /// The state of a run, folded from its events.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -86,7 +88,7 @@ pub struct View {
 }
 
 /// The state of a node, folded from the run's events.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct NodeView {
     /// The node's name.
     pub name: NodeName,
@@ -228,104 +230,6 @@ pub struct NodeWork {
     pub artifacts: Artifacts,
 }
 
-/// Evidence of work: its channel and its time.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct LastSeen {
-    /// The channel.
-    pub channel: Channel,
-    /// When it was seen.
-    pub at: Wall,
-}
-
-/// The number of iterations by ending.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// The iterations that count for `-n` and the budget: all but interrupted and rate-limited ones.
-    pub iterations: u64,
-    /// The completed iterations, including idle ones.
-    pub completed: u64,
-    /// The idle iterations.
-    pub idle: u64,
-    /// The failed iterations, without those that timed out.
-    pub failed: u64,
-    /// The iterations that the watchdog stopped.
-    pub timed_out: u64,
-    /// The interrupted iterations.
-    pub interrupted: u64,
-}
-
-/// The usage of sessions. Usage that a session did not report is unknown, not zero.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Used {
-    /// The number of tokens.
-    pub tokens: u64,
-    /// The cost in US dollars.
-    pub cost_usd: f64,
-    /// The number of sessions that did not report their tokens.
-    pub unknown_tokens: u64,
-    /// The number of sessions that did not report their cost.
-    pub unknown_cost: u64,
-    /// How much of the cost was computed from list prices.
-    pub computed_usd: f64,
-}
-
-impl Used {
-    /// Returns the sum of two usages.
-    pub fn plus(self, other: Used) -> Used {
-        Used {
-            tokens: self.tokens.saturating_add(other.tokens),
-            cost_usd: self.cost_usd + other.cost_usd,
-            unknown_tokens: self.unknown_tokens.saturating_add(other.unknown_tokens),
-            unknown_cost: self.unknown_cost.saturating_add(other.unknown_cost),
-            computed_usd: self.computed_usd + other.computed_usd,
-        }
-    }
-
-    fn add(&mut self, s: &SessionEnded) {
-        match s.tokens {
-            Some(n) => self.tokens = self.tokens.saturating_add(n),
-            None => self.unknown_tokens += 1,
-        }
-        match s.cost_usd {
-            Some(c) => self.cost_usd += c,
-            None => self.unknown_cost += 1,
-        }
-        self.computed_usd +=
-            s.cost_usd.filter(|_| s.cost_source == Some(CostSource::Computed)).unwrap_or(0.0);
-    }
-}
-
-/// The current activity of a node.
-#[derive(Clone, Debug, PartialEq)]
-pub enum Doing {
-    /// The node does nothing.
-    Nothing,
-    /// The commands run, or the prompt is assembled.
-    Preparing,
-    /// The checks run.
-    Checking,
-    /// The agent works.
-    Working {
-        /// The agent's process id.
-        pid: u32,
-        /// When the session started.
-        since: Awake,
-        /// The number of messages so far.
-        messages: u64,
-        /// The most recent progress.
-        last_output: Option<Awake>,
-    },
-    /// The node waits.
-    Waiting {
-        /// Why it waits.
-        why: WaitWhy,
-        /// The length of the wait.
-        delay: Dur,
-        /// When the wait ends. A pause has no end.
-        until: Option<Wall>,
-    },
-}
-
 impl View {
     /// Folds a sequence of events into a view.
     pub fn fold<'a>(events: impl IntoIterator<Item = &'a Recorded>) -> View {
@@ -404,14 +308,7 @@ impl View {
 
     /// Returns the iteration counts of all nodes together.
     pub fn totals(&self) -> Counts {
-        self.nodes.iter().fold(Counts::default(), |sum, n| Counts {
-            iterations: sum.iterations + n.counts.iterations,
-            completed: sum.completed + n.counts.completed,
-            idle: sum.idle + n.counts.idle,
-            failed: sum.failed + n.counts.failed,
-            timed_out: sum.timed_out + n.counts.timed_out,
-            interrupted: sum.interrupted + n.counts.interrupted,
-        })
+        self.nodes.iter().map(|node| node.counts).fold(Counts::default(), Counts::plus)
     }
 
     /// Returns the number of nodes in each final state.

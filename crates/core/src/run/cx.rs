@@ -30,9 +30,9 @@ pub(super) struct Cx {
     /// Removes secrets from an event before it is recorded.
     pub filter: Option<Filter>,
     /// The arrival times that the nodes learned in earlier runs.
-    learned: BTreeMap<NodeName, Arrivals>,
+    pub learned: BTreeMap<NodeName, Arrivals>,
     /// The windows of accounts that other runs reported.
-    windows: Vec<WindowsUsed>,
+    pub windows: Vec<WindowsUsed>,
 }
 
 /// A pure function that the shell supplies: it knows the secrets, and the core does not.
@@ -41,28 +41,22 @@ pub type Filter = Box<dyn Fn(Event) -> Event + Send>;
 impl Cx {
     /// Creates the state of a new run.
     pub fn new(started: RunStarted, plan: Plan) -> Cx {
+        Cx { start: Some(started), ..Cx::with(View::default(), plan) }
+    }
+
+    fn with(view: View, plan: Plan) -> Cx {
         Cx {
             now: Moment::default(),
             plan,
-            view: View::default(),
+            view,
             timers: Timers::default(),
             out: Vec::new(),
             utc_offset_s: None,
-            start: Some(started),
+            start: None,
             filter: None,
             learned: BTreeMap::new(),
             windows: Vec::new(),
         }
-    }
-
-    /// Sets what the nodes learned in earlier runs, before the run begins.
-    pub fn set_learned(&mut self, learned: BTreeMap<NodeName, Arrivals>) {
-        self.learned = learned;
-    }
-
-    /// Sets what other runs learned about the windows of accounts, before the run begins.
-    pub fn set_windows(&mut self, windows: Vec<WindowsUsed>) {
-        self.windows = windows;
     }
 
     /// Records what other runs learned about windows, as far as this run does not know it.
@@ -77,19 +71,7 @@ impl Cx {
     /// Restores the state of a resumed run. Returns `None` if its record has no `run_started`.
     pub fn resume(view: View, plan: Option<Plan>) -> Option<Cx> {
         let recorded = view.started.as_ref()?.settings.clone();
-        let plan = plan.unwrap_or(recorded);
-        Some(Cx {
-            now: Moment::default(),
-            plan,
-            view,
-            timers: Timers::default(),
-            out: Vec::new(),
-            utc_offset_s: None,
-            start: None,
-            filter: None,
-            learned: BTreeMap::new(),
-            windows: Vec::new(),
-        })
+        Some(Cx::with(view, plan.unwrap_or(recorded)))
     }
 
     /// Records `run_started`, once, and what the nodes learned in earlier runs.

@@ -185,11 +185,12 @@ pub enum Snapshot {
 }
 
 /// The result of creating a node's worktree.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "worktree", rename_all = "snake_case")]
 pub enum Worktree {
     /// The worktree exists.
     Ready(Arranged),
-    /// The worktree cannot be created.
+    /// The worktree cannot be created. Nothing of the user's was changed.
     Failed {
         /// The reason, for people.
         why: String,
@@ -197,22 +198,26 @@ pub enum Worktree {
 }
 
 /// A worktree that is ready.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arranged {
-    /// The path of the worktree.
+    /// The path of the worktree, for display.
     pub path: String,
     /// The branch that is checked out there.
     pub branch: String,
+    /// The commit that is checked out.
+    pub commit: String,
     /// The commit on which a new branch starts, before any merge.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub base: Option<String>,
     /// Whether the worktree existed before, with all its files.
     pub reused: bool,
     /// The conflicts between the branches that were merged.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub conflicts: Vec<Conflict>,
 }
 
 /// A merge that left conflicts.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Conflict {
     /// The node whose branch was merged.
     pub from: NodeName,
@@ -223,24 +228,29 @@ pub struct Conflict {
 }
 
 /// The result of committing a finished node's work.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(tag = "work", rename_all = "snake_case")]
 pub enum Commit {
     /// The node's branch has all its work.
-    Made {
-        /// The branch.
-        branch: String,
-        /// The commit at its tip.
-        commit: String,
-        /// The number of files that had not been committed.
-        files: u64,
-        /// The number of files that were left out.
-        skipped: u64,
-    },
-    /// The work cannot be committed.
+    Made(Made),
+    /// The work cannot be committed. The files are unchanged.
     Failed {
         /// The reason, for people.
         why: String,
     },
+}
+
+/// A branch that has all the work of its node.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Made {
+    /// The branch.
+    pub branch: String,
+    /// The commit at its tip.
+    pub commit: String,
+    /// The number of files that had not been committed.
+    pub files: u64,
+    /// The number of untracked files that were left out.
+    pub skipped: u64,
 }
 
 /// The last bytes of a check's output: stderr, then stdout.

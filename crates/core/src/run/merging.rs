@@ -12,7 +12,7 @@ const MAX_FILES_SHOWN: usize = 300;
 
 /// Records that the worktree is ready, and the conflicts in it.
 pub(super) fn record(cx: &mut Cx, ix: NodeIx, arranged: Arranged) {
-    let Arranged { path, branch, base, reused, conflicts } = arranged;
+    let Arranged { path, branch, base, reused, conflicts, .. } = arranged;
     let merged = cx.plan.merge_sources(ix).into_iter().map(|source| cx.name(source)).collect();
     let (node, policy) = (cx.name(ix), cx.settings(ix).merge);
     cx.record(Event::WorktreeReady { node: node.clone(), path, branch, base, merged, reused });

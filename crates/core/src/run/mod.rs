@@ -103,14 +103,17 @@ impl Run {
     /// secrets intact.
     pub fn new(started: RunStarted, plan: Plan) -> Run {
         let nodes = plan.nodes.iter().enumerate().map(|(i, _)| Node::new(NodeIx(i))).collect();
-        let scheduler = Scheduler::new(&plan);
+        Run::with(Cx::new(started, plan), nodes, None)
+    }
+
+    fn with(cx: Cx, nodes: Vec<Node>, resuming: Option<Resuming>) -> Run {
         Run {
-            cx: Cx::new(started, plan),
+            scheduler: Scheduler::new(&cx.plan),
+            cx,
             nodes,
-            scheduler,
             filling: false,
             stop: Stop::default(),
-            resuming: None,
+            resuming,
             rescue: None,
             ending: None,
             asleep: None,
@@ -127,12 +130,12 @@ impl Run {
 
     /// Sets what the nodes learned in earlier runs about the arrival of their work. The run records it when it begins.
     pub fn learn_from(&mut self, learned: BTreeMap<NodeName, Arrivals>) {
-        self.cx.set_learned(learned);
+        self.cx.learned = learned;
     }
 
     /// Sets what other runs learned about the windows of accounts. The run records it when it begins.
     pub fn know_windows(&mut self, windows: Vec<WindowsUsed>) {
-        self.cx.set_windows(windows);
+        self.cx.windows = windows;
     }
 
     /// Returns the fold of all events of the run.
@@ -379,16 +382,12 @@ impl Run {
     /// cause.
     fn cause(&self, ix: NodeIx, cause: Cause) -> Cause {
         let node = self.cx.view.node(ix);
-        match cause {
-            Cause::Next if node.recovery.due.is_some() => Cause::Recovery,
-            Cause::Next if node.attempts.just_failed => Cause::CheckFailed,
-            other @ (Cause::First
-            | Cause::Next
-            | Cause::Wake
-            | Cause::CheckFailed
-            | Cause::Recovery
-            | Cause::Resumed) => other,
-        }
+        let refined = if node.recovery.due.is_some() {
+            Some(Cause::Recovery)
+        } else {
+            node.attempts.just_failed.then_some(Cause::CheckFailed)
+        };
+        refined.filter(|_| cause == Cause::Next).unwrap_or(cause)
     }
 
     fn iteration_over(&mut self, ix: NodeIx, ending: &Ending) {

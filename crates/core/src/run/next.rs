@@ -378,15 +378,6 @@ fn with_the_rest(named: &[String], more: usize) -> String {
 /// Returns whether a request may end a wait. People may end any wait. Files and probes indicate work, so they end only
 /// waits for work: an agent that fails after changing a file must not cut its own backoff short.
 fn may_end(why: WaitWhy, by: WaitEndedBy) -> bool {
-    match by {
-        WaitEndedBy::Path | WaitEndedBy::Probe => {
-            matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Asleep)
-        }
-        WaitEndedBy::Timer
-        | WaitEndedBy::Operator
-        | WaitEndedBy::Api
-        | WaitEndedBy::Signal
-        | WaitEndedBy::Budget
-        | WaitEndedBy::Ceiling => true,
-    }
+    let for_work = matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Asleep);
+    for_work || !matches!(by, WaitEndedBy::Path | WaitEndedBy::Probe)
 }

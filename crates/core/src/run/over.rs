@@ -72,16 +72,11 @@ impl Run {
     /// Updates the nodes that depend on this one: they become ready or blocked.
     fn update_dependents(&mut self, ix: NodeIx, state: NodeState) {
         let Some(scheduler) = &mut self.scheduler else { return };
-        let (below, to, reason) = match state {
-            NodeState::Done => (scheduler.done(ix), NodeState::Ready, None),
-            NodeState::Pending
-            | NodeState::Ready
-            | NodeState::Running
-            | NodeState::Failed
-            | NodeState::Blocked => {
-                let why = format!("ancestor_failed:{}", self.cx.name(ix));
-                (scheduler.failed(ix), NodeState::Blocked, Some(why))
-            }
+        let (below, to, reason) = if state == NodeState::Done {
+            (scheduler.done(ix), NodeState::Ready, None)
+        } else {
+            let why = format!("ancestor_failed:{}", self.cx.name(ix));
+            (scheduler.failed(ix), NodeState::Blocked, Some(why))
         };
         for child in below {
             self.cx.transition(child, to, reason.clone());

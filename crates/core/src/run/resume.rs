@@ -6,8 +6,6 @@
 
 use super::cx::Cx;
 use super::node::Node;
-use super::schedule::Scheduler;
-use super::stop::Stop;
 use super::{Next, Run};
 use crate::record::event::{Cause, Event, IterationEnd, NodeState, Outcome, RunResumed, WaitWhy};
 use crate::record::ids::NodeIx;
@@ -61,21 +59,7 @@ impl Run {
         let cx = Cx::resume(view, plan).ok_or(ResumeError::NeverStarted)?;
         let nodes =
             (0..cx.plan.nodes.len()).map(|i| Node::resume(NodeIx(i), cx.view.node(NodeIx(i)))).collect();
-        let resuming = Some(Resuming { resumed, woken });
-        let scheduler = Scheduler::new(&cx.plan);
-        Ok(Run {
-            cx,
-            nodes,
-            scheduler,
-            filling: false,
-            stop: Stop::default(),
-            resuming,
-            rescue: None,
-            ending: None,
-            asleep: None,
-            pending_end: None,
-            finished: false,
-        })
+        Ok(Run::with(cx, nodes, Some(Resuming { resumed, woken })))
     }
 
     pub(super) fn begin_again(&mut self) {

@@ -8,10 +8,12 @@ use std::collections::BTreeMap;
 
 words! {
     /// A named set of watchdog limits.
+    #[derive(Default)]
     Profile {
         /// Short limits, for small tasks.
         Quick = "quick",
         /// The default limits.
+        #[default]
         Standard = "standard",
         /// Long limits, for large tasks.
         Deep = "deep",

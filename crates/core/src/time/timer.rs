@@ -43,21 +43,7 @@ pub enum Timer {
 impl Timer {
     /// Returns the node whose agent this timer judges. The verdict needs all output that the agent has produced.
     fn judges(self) -> Option<NodeIx> {
-        match self {
-            Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) => Some(ix),
-            Timer::RunCeiling
-            | Timer::PrepJob(_)
-            | Timer::Step(_)
-            | Timer::Keeper(_)
-            | Timer::StartRetry(_)
-            | Timer::Wait(_)
-            | Timer::Probe(_)
-            | Timer::NodeBudget(_)
-            | Timer::Budget
-            | Timer::Leash
-            | Timer::LastNotifications
-            | Timer::RecordRetry => None,
-        }
+        if let Timer::Watch(ix) | Timer::Result(ix) | Timer::NodeCeiling(ix) = self { Some(ix) } else { None }
     }
 
     /// Returns whether the pipes must be drained before the timer fires. The watch of every session is due by the

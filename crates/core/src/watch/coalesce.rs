@@ -13,7 +13,7 @@ use crate::watch::Channel;
 pub const PERIOD: Dur = Dur::from_secs(5);
 
 /// Combines the progress on one channel.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Coalescer {
     channel: Channel,
     waiting: Option<Observation>,
@@ -25,7 +25,7 @@ pub struct Coalescer {
 impl Coalescer {
     /// Creates a coalescer for a channel.
     pub fn new(channel: Channel) -> Coalescer {
-        Coalescer { channel, waiting: None, last_record: None, last_seen: None }
+        Coalescer { channel, ..Coalescer::default() }
     }
 
     /// Takes `count` pieces of progress, `messages` of them messages, and returns the records that are due. Progress from

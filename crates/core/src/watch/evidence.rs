@@ -9,8 +9,10 @@ use std::collections::VecDeque;
 
 words! {
     /// A channel on which work can be seen.
+    #[derive(Default)]
     Channel {
         /// The agent's own output.
+        #[default]
         Stdout = "stdout",
         /// Calls to MCP tools.
         McpTool = "mcp_tool",

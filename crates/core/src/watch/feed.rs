@@ -125,7 +125,7 @@ pub enum FeedItem {
 }
 
 /// The inputs of one session on their way to the watchdog.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Feed {
     structured: bool,
     channels: [Coalescer; Channel::ALL.len()],
@@ -169,23 +169,7 @@ impl Feed {
     /// Creates the feed of a session.
     pub fn new(structured: bool) -> Feed {
         let channels = [Channel::Stdout, Channel::McpTool, Channel::Subagent, Channel::Workspace];
-        Feed {
-            structured,
-            channels: channels.map(Coalescer::new),
-            paths: BTreeMap::new(),
-            printed: false,
-            subagents: BTreeSet::new(),
-            heartbeats: Heartbeats::default(),
-            cpu_ms: 0,
-            moment: Moment::default(),
-            items: Vec::new(),
-            used: false,
-            windows: false,
-            result: false,
-            thinned: (0, 0),
-            prices: PriceTable::default(),
-            totals: Totals::default(),
-        }
+        Feed { structured, channels: channels.map(Coalescer::new), ..Feed::default() }
     }
 
     /// Begins a moment, unless it has begun already.

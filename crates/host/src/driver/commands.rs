@@ -60,9 +60,14 @@ impl HostShell<'_> {
         let line = expand_run(&plan.run, &node.settings.args);
         let argv = command_words(plan, &line)?;
         let here = line.trim_start().starts_with("./");
-        let cwd = if here { self.paths.loop_dir.clone() } else { self.work_dir(run, job.node) };
-        let sink = JobSink::Command(Capture::new(COMMAND_CAP));
-        Ok(Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None })
+        let command = self.captured(run, job, argv, COMMAND_CAP);
+        Ok(if here { Command { cwd: self.paths.loop_dir.clone(), ..command } } else { command })
+    }
+
+    /// Builds a command whose output is captured up to a cap.
+    fn captured(&self, run: &Run, job: Job, argv: Vec<String>, cap: usize) -> Command {
+        let (cwd, sink) = (self.work_dir(run, job.node), JobSink::Command(Capture::new(cap)));
+        Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None }
     }
 
     /// Builds the job that stores the work tree as a commit outside all branches. This binary runs it in another
@@ -78,15 +83,7 @@ impl HostShell<'_> {
             limits: snapshot::Limits::default(),
             keep: Some(KEPT_SNAPSHOTS),
         };
-        let sink = JobSink::Command(Capture::new(2 * snapshot::MAX_LINE));
-        Command {
-            argv: request.command(),
-            env: self.marks(run, job),
-            cwd: self.work_dir(run, job.node),
-            prompt: None,
-            sink,
-            mcp: None,
-        }
+        self.captured(run, job, request.command(), 2 * snapshot::MAX_LINE)
     }
 
     /// Builds a check. A check is a shell line, run as written; only the end of its output is kept.
@@ -112,16 +109,7 @@ impl HostShell<'_> {
     /// Builds a gate or a probe. `work_when` and `wake_on.probe` are shell lines whose exit code is the answer.
     fn question(&self, run: &Run, job: Job, line: Option<&str>) -> Command {
         let line = expand_run(line.unwrap_or("true"), &plan_of(run, job).settings.args);
-        let argv = vec!["sh".to_owned(), "-c".to_owned(), line];
-        let sink = JobSink::Command(Capture::new(QUESTION_CAP));
-        Command {
-            argv,
-            env: self.marks(run, job),
-            cwd: self.work_dir(run, job.node),
-            prompt: None,
-            sink,
-            mcp: None,
-        }
+        self.captured(run, job, vec!["sh".to_owned(), "-c".to_owned(), line], QUESTION_CAP)
     }
 
     pub(super) fn iteration_dir(&self, run: &Run, job: Job) -> PathBuf {
@@ -195,9 +183,8 @@ impl HostShell<'_> {
     }
 
     fn worktree_role(&self, run: &Run, job: Job, argv: Vec<String>) -> Command {
-        let sink = JobSink::Command(Capture::new(2 * worktree::MAX_LINE));
-        let (env, cwd) = (self.marks(run, job), self.paths.work_dir.clone());
-        Command { argv, env, cwd, prompt: None, sink, mcp: None }
+        let command = self.captured(run, job, argv, 2 * worktree::MAX_LINE);
+        Command { cwd: self.paths.work_dir.clone(), ..command }
     }
 
     /// Returns the node's working directory. In a worktree this is the same subdirectory as the one the user

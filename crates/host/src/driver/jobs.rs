@@ -5,8 +5,7 @@ use super::commands::Command;
 use super::slots::Slot;
 use crate::driver::inbox::Mail;
 use crate::fs::wake::PathWaker;
-use crate::git::snapshot;
-use crate::git::worktree;
+use crate::git::{role, snapshot};
 use crate::process::keeper::{self, Order, Remnant, StartOrder, is_lost};
 use crate::process::orphans;
 use crate::process::pump::{self, Pump};
@@ -19,9 +18,7 @@ use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{Collected, KeeperKilled, Over, Report, Sent, Unsent};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::run::job::{
-    Arranged, Commit, Conflict, Exit, Job, JobKind, JobReport, Leftovers, Snapshot, Worktree,
-};
+use dogwatch_core::run::job::{Commit, Exit, Job, JobKind, JobReport, Leftovers, Snapshot, Worktree};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::redact;
 use rustix::io::Errno;
@@ -169,9 +166,10 @@ impl HostShell<'_> {
         let JobKind::Command(index) = over.job.kind else {
             let snapshot =
                 (over.job.kind == JobKind::Snapshot && !over.signaled).then(|| snapshot_result(capture));
-            let worktree =
-                (over.job.kind == JobKind::Worktree && !over.signaled).then(|| worktree_result(capture));
-            let commit = (over.job.kind == JobKind::Commit && !over.signaled).then(|| commit_result(capture));
+            let worktree = (over.job.kind == JobKind::Worktree && !over.signaled)
+                .then(|| role::read(capture.text().as_bytes(), "worktree", |why| Worktree::Failed { why }));
+            let commit = (over.job.kind == JobKind::Commit && !over.signaled)
+                .then(|| role::read(capture.text().as_bytes(), "commit", |why| Commit::Failed { why }));
             return JobReport { snapshot, worktree, commit, ..JobReport::default() };
         };
         let plan = &run.plan().nodes[over.job.node.0].settings.commands[index];
@@ -190,18 +188,10 @@ impl HostShell<'_> {
         }
     }
 
-    /// Kills the keeper of a job. Its children then become children of this process and are killed here; a search by
-    /// nonce finds any that escaped.
+    /// Kills the keeper of a job and the processes that it leaves.
     pub(super) fn kill_keeper_and_tree(&mut self, job: Job, number: u64) -> KeeperKilled {
-        let keeper = self.slots.node(job.node).and_then(|slot| slot.keeper.take());
-        let buried = keeper.map_or(Ok(()), |mut keeper| keeper.kill_keeper());
-        let nonce = &self.paths.nonce;
-        let adopted = keeper::end_adopted(|pid| orphans::has_nonce(pid, nonce));
-        let (marked, none_marked) = orphans::end_job(nonce, number);
-        KeeperKilled {
-            killed: (adopted.killed + marked) as u64,
-            all: buried.is_ok() && adopted.all && none_marked,
-        }
+        let mut keeper = self.slots.node(job.node).and_then(|slot| slot.keeper.take());
+        keeper::kill_with_tree(keeper.as_mut(), Some(&self.paths.nonce), Some(number))
     }
 }
 
@@ -232,38 +222,10 @@ fn is_transient(error: &io::Error) -> bool {
     is_lost(error) || error.kind() == io::ErrorKind::TimedOut || errno.is_some_and(|e| short.contains(&e))
 }
 
-/// Parses the result line of a worktree job.
-fn worktree_result(capture: &Capture) -> Worktree {
-    match worktree::Outcome::read(capture.text().as_bytes()) {
-        worktree::Outcome::Ready(ready) => {
-            let conflict =
-                |c: worktree::Conflict| Conflict { from: c.from, files: c.files, detail: c.detail };
-            Worktree::Ready(Arranged {
-                path: ready.path,
-                branch: ready.branch,
-                base: ready.base,
-                reused: ready.reused,
-                conflicts: ready.conflicts.into_iter().map(conflict).collect(),
-            })
-        }
-        worktree::Outcome::Failed { why } => Worktree::Failed { why },
-    }
-}
-
-/// Parses the result line of a commit job.
-fn commit_result(capture: &Capture) -> Commit {
-    match worktree::Committed::read(capture.text().as_bytes()) {
-        worktree::Committed::Made(made) => {
-            let worktree::Made { branch, commit, files, skipped } = made;
-            Commit::Made { branch, commit, files, skipped }
-        }
-        worktree::Committed::Failed { why } => Commit::Failed { why },
-    }
-}
-
 /// Parses the result line of a snapshot job.
 fn snapshot_result(capture: &Capture) -> Snapshot {
-    match snapshot::Outcome::read(capture.text().as_bytes()) {
+    let failed = |why| snapshot::Outcome::Failed { why };
+    match role::read(capture.text().as_bytes(), "snapshot", failed) {
         snapshot::Outcome::Taken(t) => {
             Snapshot::Taken { name: t.ref_name, files: t.changed, skipped: t.skipped, tree: Some(t.tree) }
         }

@@ -12,6 +12,7 @@
 #[cfg(test)]
 mod agreement;
 mod copy;
+mod outcome;
 mod record;
 mod start;
 mod watching;
@@ -24,7 +25,7 @@ use std::time::Duration;
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy};
-use dogwatch_core::run::job::{Exit, Leftovers, SessionExit};
+use dogwatch_core::run::job::Leftovers;
 use dogwatch_core::run::keeper_deadline::KeeperCheck;
 use dogwatch_core::run::life::{Life, TreeOrder};
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
@@ -32,7 +33,7 @@ use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::Fact;
-use dogwatch_core::watch::feed::{FeedItem, Stream};
+use dogwatch_core::watch::feed::FeedItem;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -42,10 +43,10 @@ use crate::clock;
 use crate::fs::subagent_log::Following;
 use crate::fs::wake::PathWaker;
 use crate::process::keeper::{self, Keeper, Order, Report};
-use crate::process::orphans;
 use crate::process::sample::sample;
 use crate::sys::{SignalFd, Timer};
 use copy::CopyState;
+use outcome::INTERNAL;
 use record::{Record, iteration, node};
 use watching::{Consequences, Watching};
 
@@ -520,23 +521,17 @@ impl Exec {
         self.phase = Phase::Over;
     }
 
-    /// Handles a keeper that was killed, or must be because it does not report. Its children then become children
-    /// of this process and are killed here; a search by nonce finds any that escaped. Inside a session of another
-    /// dogwatch the nonce belongs to that session, which then finds the escaped ones.
+    /// Handles a keeper that was killed, or must be because it does not report. Inside a session of another dogwatch
+    /// the nonce belongs to that session, which then finds the processes that escaped.
     fn lost(&mut self, error: &io::Error) {
         if self.phase == Phase::Over {
             return;
         }
-        let buried = self.keeper.kill_keeper();
-        let nonce = self.nonce.as_deref();
-        let adopted = keeper::end_adopted(|pid| nonce.is_some_and(|nonce| orphans::has_nonce(pid, nonce)));
-        let since = orphans::start_time(std::process::id()).unwrap_or(0);
-        let (marked, none_marked) = nonce.map_or((0, true), |nonce| orphans::end_all(nonce, since));
-        let ended = adopted.killed + marked;
-        if buried.is_err() || !adopted.all || !none_marked {
+        let buried = keeper::kill_with_tree(Some(&mut self.keeper), self.nonce.as_deref(), None);
+        if !buried.all {
             self.said.push("some processes of the command cannot be killed".to_owned());
         }
-        let detail = format!("{error}; killed {} of the command", count(ended as u64, "process"));
+        let detail = format!("{error}; killed {} of the command", count(buried.killed, "process"));
         self.add(Event::Trouble { kind: "keeper_lost".to_owned(), detail: detail.clone() });
         let ending = self.stop.is_some() || self.passed.is_some() || self.life.exit().is_some();
         match self.passed.filter(|_| self.main.is_none()) {
@@ -566,62 +561,7 @@ impl Exec {
             }
         }
     }
-
-    fn record_end(&mut self) {
-        let Some(exit) = self.life.exit() else { return };
-        let end = clock::awake();
-        let mut report = self.copy_state.with(|listener| listener.report(end, "", Some(exit), |_| None));
-        report.leftovers = self.leftovers.clone();
-        self.listen_at_the_end();
-        let (ended_by, lasted) = (self.ended_by(), end.since(self.started));
-        let how = SessionExit { exit: Some(exit), ended_by, lasted, said: String::new() };
-        self.add(Event::SessionEnded(report.session_ended(node(), iteration(), how)));
-    }
-
-    /// Records the output that arrived at the very end. It is no longer judged.
-    fn listen_at_the_end(&mut self) {
-        self.take_facts();
-    }
-
-    fn ended_by(&self) -> EndedBy {
-        match (&self.stop, self.passed) {
-            (Some(_), _) => EndedBy::Watchdog,
-            (None, Some(signal)) if signal == Signal::INT.as_raw() => EndedBy::Operator,
-            (None, Some(_)) => EndedBy::Signal,
-            (None, None) => EndedBy::Itself,
-        }
-    }
-
-    fn outcome(mut self) -> Outcome {
-        if let Some(error) = self.record.lost.take() {
-            self.said.push(format!("events were lost: {error}"));
-        }
-        let lost = self.copy_state.lost();
-        for (stream, error) in &lost {
-            let (stream, error) = (stream.as_str(), io::Error::from(*error));
-            self.said.push(format!("cannot write to {stream}: {error}; output of the command was lost"));
-        }
-        let code = match (self.failed, &self.stop, self.life.exit(), self.passed) {
-            (Some(code), ..) => code,
-            (None, Some(message), ..) => {
-                self.said.push(format!("ended: {message}"));
-                TIMED_OUT
-            }
-            (None, None, Some(Exit::Code(code)), _) => u8::try_from(code & 0xff).unwrap_or(INTERNAL),
-            (None, None, Some(Exit::Signal(signal)), _) => by_signal(signal),
-            (None, None, None, signal) => signal.map_or(INTERNAL, by_signal),
-        };
-        let code = if code == 0 && !lost.is_empty() { OUTPUT_LOST } else { code };
-        let stream = if self.merged { Stream::Stdout } else { Stream::Stderr };
-        Outcome { code, midline: self.copy_state.midline(stream), said: self.said }
-    }
 }
-
-/// The exit code after a stop by the watchdog, as in `timeout(1)`.
-const TIMED_OUT: u8 = 124;
-const INTERNAL: u8 = 5;
-/// The exit code if the command succeeded but its output could not be written, as in the core utilities.
-const OUTPUT_LOST: u8 = 1;
 
 fn continued() -> Event {
     Event::NeedsHumanEnded { node: node(), iteration: iteration(), by: HumanEndedBy::Progress }

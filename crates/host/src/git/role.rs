@@ -24,6 +24,11 @@ pub fn parse<T: DeserializeOwned>(mut args: impl Iterator<Item = OsString>) -> O
     serde_json::from_str(request.to_str()?).ok()
 }
 
+/// Parses the output of such a job. A job that printed no result has failed.
+pub fn read<T: DeserializeOwned>(stdout: &[u8], name: &str, failed: impl FnOnce(String) -> T) -> T {
+    serde_json::from_slice(stdout).unwrap_or_else(|_| failed(format!("the {name} process printed no result")))
+}
+
 /// Prints the result and returns the exit code.
 pub fn answer(outcome: &impl Serialize, good: bool) -> u8 {
     let mut line = serde_json::to_vec(outcome).expect("strings and numbers always serialize");

@@ -38,10 +38,11 @@ pub fn end_all(nonce: &str, since: u64) -> (usize, bool) {
     end(&Marks { all: vec![format!("{NONCE_VAR}={nonce}")], since })
 }
 
-/// Ends every process of one job of the running supervisor. Returns the same as [`end_all`].
-pub fn end_job(nonce: &str, job: u64) -> (usize, bool) {
+/// Ends every process of the running supervisor, or of one of its jobs. Returns the same as [`end_all`].
+pub fn end_own(nonce: &str, job: Option<u64>) -> (usize, bool) {
     let since = start_time(std::process::id()).unwrap_or(0);
-    end(&Marks { all: vec![format!("{NONCE_VAR}={nonce}"), format!("{JOB_VAR}={job}")], since })
+    let job = job.map(|job| format!("{JOB_VAR}={job}"));
+    end(&Marks { all: [format!("{NONCE_VAR}={nonce}")].into_iter().chain(job).collect(), since })
 }
 
 /// Returns whether a process carries the nonce.

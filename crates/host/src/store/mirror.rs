@@ -10,6 +10,7 @@ use crate::store::registry::{self, Alive, Origin, Pointer, Registry};
 use crate::store::safe_file;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::Wall;
+use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Write};
@@ -25,7 +26,7 @@ pub const MAX_RUNS: usize = 100;
 const MAX_DRIFT_MS: u64 = 500;
 
 /// A run on another machine.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RemoteRun {
     /// The run.
     pub run: RunId,

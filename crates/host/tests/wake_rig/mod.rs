@@ -88,7 +88,10 @@ impl Rig {
         let globs: Vec<String> = globs.iter().map(|glob| (*glob).to_owned()).collect();
         let state = [self.state.clone()];
         let waker =
-            PathWaker::start_within(self.bounds, &self.root(), &globs, &state, on_wake).expect("started");
+            PathWaker::start_within(self.bounds, &self.root(), &globs, &state, false, move |path, _| {
+                on_wake(path)
+            })
+            .expect("started");
         let coverage = waker.ready(AMPLE).expect("ready");
         Watching { waker, wakes, coverage }
     }

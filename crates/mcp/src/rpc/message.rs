@@ -2,6 +2,7 @@
 //! through unchanged.
 
 use dogwatch_core::text::clip;
+use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json};
 
 /// The longest method name that is accepted, in bytes.
@@ -13,7 +14,8 @@ const MAX_ERROR_TEXT: usize = 64 * 1024;
 pub type Object = Map<String, Value>;
 
 /// The id of a request, or a progress token.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(untagged)]
 pub enum Id {
     /// A number.
     Number(i64),
@@ -24,16 +26,12 @@ pub enum Id {
 impl Id {
     /// Reads an id from JSON.
     pub fn from_json(value: &Value) -> Option<Id> {
-        let number = value.as_i64().map(Id::Number);
-        number.or_else(|| value.as_str().map(|text| Id::Text(text.to_owned())))
+        Id::deserialize(value).ok()
     }
 
     /// Returns the id as JSON.
     pub fn to_json(&self) -> Value {
-        match self {
-            Id::Number(number) => json!(number),
-            Id::Text(text) => json!(text),
-        }
+        json!(self)
     }
 }
 
@@ -67,13 +65,14 @@ pub struct Response {
 }
 
 /// An error of the protocol.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RpcError {
     /// The code.
     pub code: i64,
     /// The message for the model or the user.
     pub message: String,
     /// More about the error.
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<Box<Value>>,
 }
 
@@ -106,14 +105,6 @@ impl RpcError {
             message: clip(message, MAX_ERROR_TEXT).to_owned(),
             data: value.get("data").cloned().map(Box::new),
         })
-    }
-
-    fn to_json(&self) -> Value {
-        let mut error = json!({"code": self.code, "message": self.message});
-        if let Some(data) = &self.data {
-            error["data"] = (**data).clone();
-        }
-        error
     }
 }
 
@@ -178,7 +169,7 @@ impl Message {
 
     /// Serializes the message without a newline.
     pub fn to_json(&self) -> String {
-        #[derive(serde::Serialize)]
+        #[derive(Serialize)]
         struct Fields<'m> {
             jsonrpc: &'static str,
             #[serde(skip_serializing_if = "Option::is_none")]
@@ -190,7 +181,7 @@ impl Message {
             #[serde(skip_serializing_if = "Option::is_none")]
             result: Option<&'m Value>,
             #[serde(skip_serializing_if = "Option::is_none")]
-            error: Option<Value>,
+            error: Option<&'m RpcError>,
         }
         let empty =
             Fields { jsonrpc: "2.0", id: None, method: None, params: None, result: None, error: None };
@@ -208,7 +199,7 @@ impl Message {
             Message::Response(Response { id, result }) => Fields {
                 id: Some(id.as_ref().map_or(Value::Null, Id::to_json)),
                 result: result.as_ref().ok(),
-                error: result.as_ref().err().map(RpcError::to_json),
+                error: result.as_ref().err(),
                 ..empty
             },
         };

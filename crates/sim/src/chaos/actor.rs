@@ -9,124 +9,96 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::feed::Stream;
 
-/// How an agent behaves in a session.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Actor {
-    /// Prints messages and calls tools, then gives its result.
-    Works,
-    /// Prints what a real CLI printed.
-    Recorded,
-    /// Reports that there is nothing to do.
-    Idles,
-    /// Claims to be done.
-    Lies,
-    /// Fails with a message on stderr.
-    Crashes,
-    /// Meets a limit of its service that ends soon.
-    Limited,
-    /// Meets an overloaded service.
-    Overloaded,
-    /// Is not logged in.
-    Unauthorized,
-    /// Does not exist.
-    Missing,
-    /// Never prints anything.
-    Silent,
-    /// Stops printing in the middle.
-    GoesSilent,
-    /// Calls the same tool with the same result again and again.
-    Loops,
-    /// Meets the same error again and again.
-    Errs,
-    /// Prints thousands of lines at once.
-    Floods,
-    /// Waits for a tool that never returns.
-    HangsInTool,
-    /// Waits for a subagent that never returns.
-    Delegates,
-    /// Asks for a permission, which no person gives, or gets one.
-    Asks,
-    /// Leaves processes behind.
-    Forks,
-    /// Is silent while its children compute.
-    Computes,
-    /// Gives its result and does not exit.
-    Lingers,
-    /// Prints lines of an unknown format.
-    Drifts,
-    /// Retries requests to its service.
-    Retries,
-    /// Prints nothing and uses the agent channel.
-    Calls,
-    /// Prints nothing and changes files.
-    Changes,
-    /// Exits with success and without a result.
-    Quits,
+/// Defines an enum with a list of its variants.
+macro_rules! every {
+    ($(#[$doc:meta])* pub enum $name:ident { $($(#[$vdoc:meta])* $variant:ident),+ $(,)? }) => {
+        $(#[$doc])*
+        pub enum $name { $($(#[$vdoc])* $variant),+ }
+
+        impl $name {
+            /// All of them, in the order of their declaration.
+            pub const ALL: &'static [$name] = &[$($name::$variant),+];
+        }
+    };
+}
+
+every! {
+    /// How an agent behaves in a session.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Actor {
+        /// Prints messages and calls tools, then gives its result.
+        Works,
+        /// Prints what a real CLI printed.
+        Recorded,
+        /// Reports that there is nothing to do.
+        Idles,
+        /// Claims to be done.
+        Lies,
+        /// Fails with a message on stderr.
+        Crashes,
+        /// Meets a limit of its service that ends soon.
+        Limited,
+        /// Meets an overloaded service.
+        Overloaded,
+        /// Is not logged in.
+        Unauthorized,
+        /// Does not exist.
+        Missing,
+        /// Never prints anything.
+        Silent,
+        /// Stops printing in the middle.
+        GoesSilent,
+        /// Calls the same tool with the same result again and again.
+        Loops,
+        /// Meets the same error again and again.
+        Errs,
+        /// Prints thousands of lines at once.
+        Floods,
+        /// Waits for a tool that never returns.
+        HangsInTool,
+        /// Waits for a subagent that never returns.
+        Delegates,
+        /// Asks for a permission, which no person gives, or gets one.
+        Asks,
+        /// Leaves processes behind.
+        Forks,
+        /// Is silent while its children compute.
+        Computes,
+        /// Gives its result and does not exit.
+        Lingers,
+        /// Prints lines of an unknown format.
+        Drifts,
+        /// Retries requests to its service.
+        Retries,
+        /// Prints nothing and uses the agent channel.
+        Calls,
+        /// Prints nothing and changes files.
+        Changes,
+        /// Exits with success and without a result.
+        Quits,
+    }
 }
 
 impl Actor {
-    /// All behaviors.
-    pub const ALL: [Actor; 25] = [
-        Actor::Works,
-        Actor::Recorded,
-        Actor::Idles,
-        Actor::Lies,
-        Actor::Crashes,
-        Actor::Limited,
-        Actor::Overloaded,
-        Actor::Unauthorized,
-        Actor::Missing,
-        Actor::Silent,
-        Actor::GoesSilent,
-        Actor::Loops,
-        Actor::Errs,
-        Actor::Floods,
-        Actor::HangsInTool,
-        Actor::Delegates,
-        Actor::Asks,
-        Actor::Forks,
-        Actor::Computes,
-        Actor::Lingers,
-        Actor::Drifts,
-        Actor::Retries,
-        Actor::Calls,
-        Actor::Changes,
-        Actor::Quits,
-    ];
-
     /// Writes the script of a session.
     pub(super) fn play(self, reader: ReaderName, dice: &mut Dice) -> Act {
         let mut tape = Tape::default();
         tape.wait(dice.below(20_000));
-        match self {
-            Actor::Missing => return Act::absent(),
-            Actor::Silent => return Act::hangs(),
-            Actor::Computes => return Act { is_busy: true, forks: 1 + dice.below(3), ..Act::hangs() },
-            Actor::Recorded => return recorded(reader, dice, tape),
-            Actor::Calls => calls(&mut tape, dice),
-            Actor::Changes => changes(&mut tape, dice),
-            Actor::Works
-            | Actor::Idles
-            | Actor::Lies
-            | Actor::Crashes
-            | Actor::Limited
-            | Actor::Overloaded
-            | Actor::Unauthorized
-            | Actor::GoesSilent
-            | Actor::Loops
-            | Actor::Errs
-            | Actor::Floods
-            | Actor::HangsInTool
-            | Actor::Delegates
-            | Actor::Asks
-            | Actor::Forks
-            | Actor::Lingers
-            | Actor::Drifts
-            | Actor::Retries
-            | Actor::Quits => {
-                tape.line(&voice::hello(reader));
-                works(reader, &mut tape, dice);
-            }
+        if self == Actor::Missing {
+            return Act::absent();
+        } else if self == Actor::Silent {
+            return Act::hangs();
+        } else if self == Actor::Computes {
+            return Act { is_busy: true, forks: 1 + dice.below(3), ..Act::hangs() };
+        } else if self == Actor::Recorded {
+            return recorded(reader, dice, tape);
+        } else if self == Actor::Calls {
+            calls(&mut tape, dice);
+        } else if self == Actor::Changes {
+            changes(&mut tape, dice);
+        } else {
+            tape.line(&voice::hello(reader));
+            works(reader, &mut tape, dice);
         }
         let mut ends = Some(Exit::Code(0));
         match self {
@@ -330,61 +302,44 @@ fn changes(tape: &mut Tape, dice: &mut Dice) {
     }
 }
 
-/// A fault that can occur around any process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Quirk {
-    /// It ignores INT and TERM.
-    Stubborn,
-    /// A descendant holds the pipes for a while after the exit.
-    HoldsPipes,
-    /// A descendant holds the pipes until it is killed.
-    HoldsPipesForever,
-    /// Its keeper dies in the middle.
-    KeeperDies,
-    /// Its keeper dies after the start and before it reports that.
-    KeeperDiesEarly,
-    /// Its keeper never reports after the start.
-    KeeperSilent,
-    /// Another process stops its keeper again and again.
-    KeeperStopped,
-    /// Its keeper reports the start late.
-    LateReport,
-    /// It cannot be started.
-    Refused,
-    /// It cannot be started now.
-    Short,
-    /// Its keeper cannot start it.
-    KeeperRefuses,
-    /// It survives KILL for a while.
-    Unkillable,
-    /// Its output is read late.
-    PumpLag,
-    /// Its leftover processes take long to end.
-    SlowSweep,
-    /// It touches a file that wakes the loop.
-    Touches,
+every! {
+    /// A fault that can occur around any process.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+    pub enum Quirk {
+        /// It ignores INT and TERM.
+        Stubborn,
+        /// A descendant holds the pipes for a while after the exit.
+        HoldsPipes,
+        /// A descendant holds the pipes until it is killed.
+        HoldsPipesForever,
+        /// Its keeper dies in the middle.
+        KeeperDies,
+        /// Its keeper dies after the start and before it reports that.
+        KeeperDiesEarly,
+        /// Its keeper never reports after the start.
+        KeeperSilent,
+        /// Another process stops its keeper again and again.
+        KeeperStopped,
+        /// Its keeper reports the start late.
+        LateReport,
+        /// It cannot be started.
+        Refused,
+        /// It cannot be started now.
+        Short,
+        /// Its keeper cannot start it.
+        KeeperRefuses,
+        /// It survives KILL for a while.
+        Unkillable,
+        /// Its output is read late.
+        PumpLag,
+        /// Its leftover processes take long to end.
+        SlowSweep,
+        /// It touches a file that wakes the loop.
+        Touches,
+    }
 }
 
 impl Quirk {
-    /// All quirks.
-    pub const ALL: [Quirk; 15] = [
-        Quirk::Stubborn,
-        Quirk::HoldsPipes,
-        Quirk::HoldsPipesForever,
-        Quirk::KeeperDies,
-        Quirk::KeeperDiesEarly,
-        Quirk::KeeperSilent,
-        Quirk::KeeperStopped,
-        Quirk::LateReport,
-        Quirk::Refused,
-        Quirk::Short,
-        Quirk::KeeperRefuses,
-        Quirk::Unkillable,
-        Quirk::PumpLag,
-        Quirk::SlowSweep,
-        Quirk::Touches,
-    ];
-
     /// Changes an act.
     pub(super) fn spoil(self, act: Act, dice: &mut Dice) -> Act {
         match self {

@@ -59,8 +59,8 @@ impl Scenario {
         let mut dice = Dice::new(seed);
         let mut plan = plans::draw(&mut dice);
         let some = |dice: &mut Dice, most: u64| 0..dice.below(most + 1);
-        let actors = (0..1 + dice.below(5)).map(|_| *dice.of(&Actor::ALL)).collect();
-        let quirks = some(&mut dice, 4).map(|_| *dice.of(&Quirk::ALL)).collect();
+        let actors = (0..1 + dice.below(5)).map(|_| *dice.of(Actor::ALL)).collect();
+        let quirks = some(&mut dice, 4).map(|_| *dice.of(Quirk::ALL)).collect();
         let mut faults: Vec<_> =
             some(&mut dice, 6).map(|_| (moment(&mut dice), Fault::draw(&mut dice))).collect();
         faults.sort_by_key(|(at, _)| *at);

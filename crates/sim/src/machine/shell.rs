@@ -15,7 +15,7 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentResponse;
 use dogwatch_core::run::decision::{ContextEntry, WantedPrompt};
 use dogwatch_core::run::input::{Input, NodeInput};
-use dogwatch_core::run::job::{Arranged, Commit, Exit, Job, JobKind, JobReport, Snapshot, Worktree};
+use dogwatch_core::run::job::{Arranged, Commit, Exit, Job, JobKind, JobReport, Made, Snapshot, Worktree};
 use dogwatch_core::run::life::TreeOrder;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Awake, Moment};
@@ -144,7 +144,7 @@ impl Machine {
         }
         if job.kind == JobKind::Commit && worked {
             let (branch, commit) = (format!("dogwatch/{}", job.node.0), format!("c{}", job.node.0));
-            report.commit = Some(Commit::Made { branch, commit, files: 1, skipped: 0 });
+            report.commit = Some(Commit::Made(Made { branch, commit, files: 1, skipped: 0 }));
         }
         report
     }

@@ -1,11 +1,10 @@
 //! `history --by`: sessions, hours, tokens and cost by day, agent, model or loop.
 
+use super::past::Figures;
 use crate::runs::FoundRun;
 use crate::screen::{ShownLine, Tone, words};
 use dogwatch_core::record::event::{Event, Recorded, SessionEnded};
 use dogwatch_core::record::ids::NodeName;
-use dogwatch_core::record::prices::CostSource;
-use dogwatch_core::record::view::Used;
 use dogwatch_core::run::gate::account;
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::text::one_line;
@@ -39,14 +38,8 @@ pub struct Group {
     pub name: String,
     pub sessions: u64,
     pub hours: f64,
-    /// The tokens of the sessions that reported them; null if none did.
-    pub tokens: Option<u64>,
-    pub tokens_unknown_sessions: u64,
-    /// The cost of the sessions whose cost is known; null if there is none.
-    pub cost_usd: Option<f64>,
-    /// How much of it was computed from list prices.
-    pub cost_computed_usd: f64,
-    pub cost_unknown_sessions: u64,
+    #[serde(flatten)]
+    pub used: Figures,
     /// The dates of the price tables that costs were computed with.
     pub prices: Vec<String>,
 }
@@ -77,7 +70,7 @@ impl Grouped {
         match by {
             By::Day => groups.reverse(),
             By::Agent | By::Model | By::Loop => groups.sort_by(|a, b| {
-                let key = |g: &Group| (g.cost_usd.unwrap_or(0.0), g.tokens.unwrap_or(0) as f64);
+                let key = |g: &Group| (g.used.cost_usd.unwrap_or(0.0), g.used.tokens.unwrap_or(0) as f64);
                 key(b).partial_cmp(&key(a)).unwrap_or(std::cmp::Ordering::Equal)
             }),
         }
@@ -100,8 +93,8 @@ impl Grouped {
         let mut lines = vec![ShownLine { tone: Tone::Head, text: title }];
         for group in self.groups.iter().chain([&self.total]) {
             let name = one_line(&group.name, MAX_NAME);
-            let tokens = group.tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
-            let cost = words::cost(&group.used());
+            let tokens = group.used.tokens.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
+            let cost = words::cost(&group.used.used());
             let (sessions, hours) = (group.sessions, group.hours);
             let text = format!("{name:wide$}  {sessions:>8}  {hours:>8.2}  {tokens:>14}  {cost}");
             lines.push(ShownLine { tone: Tone::Plain, text });
@@ -122,30 +115,10 @@ impl Grouped {
 }
 
 impl Group {
-    fn used(&self) -> Used {
-        Used {
-            tokens: self.tokens.unwrap_or(0),
-            cost_usd: self.cost_usd.unwrap_or(0.0),
-            unknown_tokens: self.tokens_unknown_sessions,
-            unknown_cost: self.cost_unknown_sessions,
-            computed_usd: self.cost_computed_usd,
-        }
-    }
-
     fn add(&mut self, s: &SessionEnded) {
         self.sessions += 1;
         self.hours += s.duration_s.as_secs_f64() / Dur::from_hours(1).as_secs_f64();
-        match s.tokens {
-            Some(n) => self.tokens = Some(self.tokens.unwrap_or(0).saturating_add(n)),
-            None => self.tokens_unknown_sessions += 1,
-        }
-        match s.cost_usd {
-            Some(usd) => self.cost_usd = Some(self.cost_usd.unwrap_or(0.0) + usd),
-            None => self.cost_unknown_sessions += 1,
-        }
-        if s.cost_source == Some(CostSource::Computed) {
-            self.cost_computed_usd += s.cost_usd.unwrap_or(0.0);
-        }
+        self.used.add(&Figures::of(s));
         if let Some(date) = s.prices.as_ref().filter(|date| !self.prices.contains(date)) {
             self.prices.push(date.clone());
         }

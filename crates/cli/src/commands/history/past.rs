@@ -2,10 +2,11 @@
 
 use crate::error::CliError;
 use crate::runs::FoundRun;
-use dogwatch_core::record::event::Outcome;
+use dogwatch_core::record::event::{Outcome, SessionEnded};
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::record::status::{CountsStatus, State, Status};
-use dogwatch_core::record::view::{Used, View};
+use dogwatch_core::record::prices::CostSource;
+use dogwatch_core::record::status::{State, Status};
+use dogwatch_core::record::view::{Counts, Used, View};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
@@ -38,9 +39,16 @@ pub struct Past {
 /// The figures that can be added up over runs.
 #[derive(Clone, Default, Serialize)]
 pub struct Sums {
-    pub counts: CountsStatus,
+    pub counts: Counts,
     /// Counted for runs that have ended.
     pub flake_retries: u64,
+    #[serde(flatten)]
+    pub used: Figures,
+}
+
+/// Tokens and cost, where null means that no session reported them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize)]
+pub struct Figures {
     /// The tokens that sessions reported; null if no session did.
     pub tokens: Option<u64>,
     /// The number of sessions that did not report tokens.
@@ -53,7 +61,19 @@ pub struct Sums {
     pub cost_computed_usd: f64,
 }
 
-impl Sums {
+impl Figures {
+    /// Returns the figures of one session.
+    pub fn of(s: &SessionEnded) -> Figures {
+        let computed = s.cost_usd.filter(|_| s.cost_source == Some(CostSource::Computed));
+        Figures {
+            tokens: s.tokens,
+            tokens_unknown_sessions: s.tokens.is_none().into(),
+            cost_usd: s.cost_usd,
+            cost_unknown_sessions: s.cost_usd.is_none().into(),
+            cost_computed_usd: computed.unwrap_or(0.0),
+        }
+    }
+
     /// Returns the usage for display.
     pub fn used(&self) -> Used {
         Used {
@@ -65,28 +85,14 @@ impl Sums {
         }
     }
 
-    fn add(&mut self, other: &Sums) {
-        let (c, o) = (&mut self.counts, &other.counts);
-        c.iterations += o.iterations;
-        c.completed += o.completed;
-        c.idle += o.idle;
-        c.failed += o.failed;
-        c.timed_out += o.timed_out;
-        c.interrupted += o.interrupted;
-        self.flake_retries += other.flake_retries;
-        self.tokens = sum(self.tokens, other.tokens, u64::saturating_add);
+    /// Adds other figures. A sum is unknown only if both figures are.
+    pub fn add(&mut self, other: &Figures) {
+        let (tokens, cost) = (self.tokens.unwrap_or(0), self.cost_usd.unwrap_or(0.0));
+        self.tokens = other.tokens.map(|more| tokens.saturating_add(more)).or(self.tokens);
         self.tokens_unknown_sessions += other.tokens_unknown_sessions;
-        self.cost_usd = sum(self.cost_usd, other.cost_usd, |a, b| a + b);
+        self.cost_usd = other.cost_usd.map(|more| cost + more).or(self.cost_usd);
         self.cost_unknown_sessions += other.cost_unknown_sessions;
         self.cost_computed_usd += other.cost_computed_usd;
-    }
-}
-
-/// Adds two figures that may be unknown. The sum is unknown only if both figures are.
-fn sum<T>(a: Option<T>, b: Option<T>, add: fn(T, T) -> T) -> Option<T> {
-    match (a, b) {
-        (Some(a), Some(b)) => Some(add(a, b)),
-        (a, b) => a.or(b),
     }
 }
 
@@ -112,11 +118,13 @@ impl Past {
             sums: Sums {
                 counts: status.counts,
                 flake_retries: ended.map_or(0, |e| e.flake_retries),
-                tokens: (spent.tokens > 0 || spent.unknown_tokens == 0).then_some(spent.tokens),
-                tokens_unknown_sessions: spent.unknown_tokens,
-                cost_usd: (spent.cost_usd > 0.0 || spent.unknown_cost == 0).then_some(spent.cost_usd),
-                cost_unknown_sessions: spent.unknown_cost,
-                cost_computed_usd: spent.computed_usd,
+                used: Figures {
+                    tokens: (spent.tokens > 0 || spent.unknown_tokens == 0).then_some(spent.tokens),
+                    tokens_unknown_sessions: spent.unknown_tokens,
+                    cost_usd: (spent.cost_usd > 0.0 || spent.unknown_cost == 0).then_some(spent.cost_usd),
+                    cost_unknown_sessions: spent.unknown_cost,
+                    cost_computed_usd: spent.computed_usd,
+                },
             },
         }
     }
@@ -151,7 +159,9 @@ impl Project {
             let how = run.outcome.map_or(run.state.as_str(), Outcome::as_str);
             *project.outcomes.entry(how).or_insert(0) += 1;
             project.duration_s = project.duration_s.saturating_add(run.duration_s);
-            project.sums.add(&run.sums);
+            project.sums.counts = project.sums.counts.plus(run.sums.counts);
+            project.sums.flake_retries += run.sums.flake_retries;
+            project.sums.used.add(&run.sums.used);
         }
         by_name.into_values().collect()
     }

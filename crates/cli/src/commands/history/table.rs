@@ -70,7 +70,7 @@ fn tone(run: &Past) -> Tone {
 fn cells(run: &Past) -> [String; 9] {
     let name = one_line(&run.name, MAX_NAME);
     let tail = run.run.as_str().rsplit('-').next().unwrap_or_default();
-    let used = run.sums.used();
+    let used = run.sums.used.used();
     [
         run.started_at.map_or_else(|| "?".to_owned(), local::short),
         tail.to_owned(),
@@ -122,7 +122,7 @@ fn figure(text: String) -> String {
 fn sums(project: &Project) -> Vec<ShownLine> {
     let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let c = &project.sums.counts;
-    let used = project.sums.used();
+    let used = project.sums.used.used();
     let first = format!("{}: {} ({})", project.project, words::count(project.runs, "run"), how.join(", "));
     let second = format!(
         "  {} in {}, {} failed, {}; {}; {}",

@@ -3,8 +3,7 @@
 use crate::local;
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, WaitWhy};
-use dogwatch_core::record::status::{CountsStatus, DoingStatus, NodeStatus, State, Status};
-use dogwatch_core::record::view::{Counts, Used};
+use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
 
 /// The most nodes to list; the others are only counted.
 const MAX_NODES: usize = 12;
@@ -27,7 +26,7 @@ pub fn text(status: &Status) -> String {
     let context = Context { of_several: status.nodes.len() > 1, live: status.live };
     lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
-    lines.push(format!("  {}", words::iterations(&totals(status.counts))));
+    lines.push(format!("  {}", words::iterations(&status.counts)));
     lines.extend(spent(status));
     lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
     lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
@@ -134,14 +133,9 @@ fn counted(others: &[&NodeStatus]) -> Option<String> {
     (!others.is_empty()).then(|| format!("  {nodes}: {all} (list all with --json)"))
 }
 
-fn totals(counts: CountsStatus) -> Counts {
-    let CountsStatus { iterations, completed, idle, failed, timed_out, interrupted } = counts;
-    Counts { iterations, completed, idle, failed, timed_out, interrupted }
-}
-
 /// Formats tokens and cost, if any session reported them.
 fn spent(status: &Status) -> Option<String> {
-    let used = Used::from(status.spent);
+    let used = status.spent;
     let prices = status.prices.as_ref().map(|date| format!("; list prices of {date}")).unwrap_or_default();
     (used.tokens > 0 || used.cost_usd > 0.0)
         .then(|| format!("  spent: {}, {}{prices}", words::tokens(&used), words::cost(&used)))

@@ -6,7 +6,6 @@ use crate::screen::{Tone, words};
 use crate::top::model::{Row, Top, tail};
 use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
-use dogwatch_core::record::view::Used;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_server::{MachineEntry, MachineState};
@@ -302,7 +301,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let trouble = status.troubles.last.as_ref().map_or_else(String::new, |t| {
         format!("; {}, latest: {}", words::count(status.troubles.count, "problem"), t.detail)
     });
-    let used = Used::from(status.spent);
+    let used = status.spent;
     let lines = [
         format!(
             "run {}{}  {path}",

@@ -148,8 +148,10 @@ words! {
 
 words! {
     /// The state of a node.
+    #[derive(Default)]
     NodeState {
         /// It waits for other nodes or for its start.
+        #[default]
         Pending = "pending",
         /// It can start as soon as there is a free slot.
         Ready = "ready",

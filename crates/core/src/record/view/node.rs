@@ -1,20 +1,15 @@
 //! The fold of a node's events into its view.
 
-use super::{
-    Counts, CurrentIteration, Doing, LastIteration, LastSeen, NodeTime, NodeUsage, NodeView, NodeWaits,
-    NodeWork, SessionView, Used,
-};
+use super::{CurrentIteration, Doing, LastSeen, NodeView, NodeWaits, NodeWork, Used};
 use crate::record::event::{
     EndedBy, IterationEnd, NodeState, Observation, Report, ReportKind, SessionEnded, Usage, WaitEndedBy,
     WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::prices::TokenCounts;
-use crate::run::attempts::{Attempts, Recoveries, Stopped};
-use crate::run::circuit::Failures;
+use crate::run::attempts::Stopped;
 use crate::run::ending::Ending;
 use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
-use crate::settings::AttemptPolicy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::watch::health::Health;
@@ -23,28 +18,7 @@ use crate::watch::{Channel, Evidence, Fact, StopReason};
 
 impl NodeView {
     pub(super) fn new(name: &NodeName) -> NodeView {
-        NodeView {
-            name: name.clone(),
-            state: NodeState::Pending,
-            reason: None,
-            iteration: Iteration(0),
-            counts: Counts::default(),
-            doing: Doing::Nothing,
-            current: CurrentIteration::default(),
-            last: LastIteration::default(),
-            session: SessionView::default(),
-            usage: NodeUsage::default(),
-            time: NodeTime::default(),
-            waits: NodeWaits::default(),
-            failures: Failures::default(),
-            idle_streak: IdleStreak::default(),
-            refusals: 0,
-            learned: None,
-            attempts: Attempts::default(),
-            attempt_policy: AttemptPolicy::Seed,
-            recovery: Recoveries::default(),
-            work: NodeWork::default(),
-        }
+        NodeView { name: name.clone(), ..NodeView::default() }
     }
 
     /// Returns the usage of all sessions, including the current one.
@@ -76,20 +50,13 @@ impl NodeView {
     }
 
     pub(super) fn change(&mut self, at: Moment, to: NodeState, reason: &Option<String>) {
-        match to {
-            NodeState::Running => {
-                self.time.running_since = Some(at.boot);
-                self.time.watched.start(at.awake);
-            }
-            NodeState::Pending
-            | NodeState::Ready
-            | NodeState::Done
-            | NodeState::Failed
-            | NodeState::Blocked => {
-                self.time.before = self.lasted(at.boot);
-                self.time.running_since = None;
-                self.time.watched.stop(at.awake);
-            }
+        if to == NodeState::Running {
+            self.time.running_since = Some(at.boot);
+            self.time.watched.start(at.awake);
+        } else {
+            self.time.before = self.lasted(at.boot);
+            self.time.running_since = None;
+            self.time.watched.stop(at.awake);
         }
         (self.state, self.reason) = (to, reason.clone());
     }

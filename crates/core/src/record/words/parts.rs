@@ -112,19 +112,8 @@ pub fn tool(name: &str) -> String {
 }
 
 pub(super) fn fact_tone(fact: &Fact) -> Tone {
-    match fact {
-        Fact::Error { .. } | Fact::ToolEnded { ok: false, canceled: false, .. } => Tone::Bad,
-        Fact::Printed
-        | Fact::Repeated
-        | Fact::Observed(_)
-        | Fact::ToolStarted(_)
-        | Fact::ToolEnded { .. }
-        | Fact::SubagentStarted { .. }
-        | Fact::SubagentEnded { .. }
-        | Fact::Sampled { .. }
-        | Fact::NeedsHuman { .. }
-        | Fact::Suspended { .. } => Tone::Quiet,
-    }
+    let failed = matches!(fact, Fact::Error { .. } | Fact::ToolEnded { ok: false, canceled: false, .. });
+    if failed { Tone::Bad } else { Tone::Quiet }
 }
 
 /// Formats the deadline for an answer, if there is one.
@@ -237,15 +226,8 @@ pub(super) fn session_ended(s: &SessionEnded) -> String {
         (_, None, Some(signal)) => format!("signal {signal}"),
         (_, None, None) => "no exit code".to_owned(),
     };
-    let by = match s.ended_by {
-        EndedBy::Itself | EndedBy::NeverStarted => String::new(),
-        by @ (EndedBy::Watchdog
-        | EndedBy::Operator
-        | EndedBy::Signal
-        | EndedBy::Budget
-        | EndedBy::Leash
-        | EndedBy::ResultGrace) => format!(", ended by {}", spaced(by.as_str())),
-    };
+    let by = Some(s.ended_by).filter(|by| !matches!(by, EndedBy::Itself | EndedBy::NeverStarted));
+    let by = by.map_or_else(String::new, |by| format!(", ended by {}", spaced(by.as_str())));
     let said = said(s);
     let said = if said.is_empty() { String::new() } else { format!(": \"{said}\"") };
     let killed = killed(s).map_or_else(String::new, |killed| format!("; {killed}"));
@@ -384,15 +366,8 @@ pub(super) fn wait_started(why: WaitWhy, delay: Option<Dur>, style: Style) -> St
 
 /// Describes the early end of a wait: `woken (api)`, or `wait ended (budget)` if the run is about to end.
 pub(super) fn wait_ended(by: WaitEndedBy) -> String {
-    match by {
-        WaitEndedBy::Budget | WaitEndedBy::Ceiling => format!("wait ended ({by})"),
-        WaitEndedBy::Timer
-        | WaitEndedBy::Operator
-        | WaitEndedBy::Path
-        | WaitEndedBy::Probe
-        | WaitEndedBy::Api
-        | WaitEndedBy::Signal => format!("woken ({by})"),
-    }
+    let ends = matches!(by, WaitEndedBy::Budget | WaitEndedBy::Ceiling);
+    if ends { format!("wait ended ({by})") } else { format!("woken ({by})") }
 }
 
 /// Returns the weight of an idle stop. If the run ends, the line about its end says the same.

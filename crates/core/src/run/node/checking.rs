@@ -32,14 +32,7 @@ impl Node {
     /// Runs the checks, the last step of an iteration. They run however the session ended, unless the run is ending or
     /// the agent never worked.
     pub(super) fn verify(&mut self, cx: &mut Cx, closing: Closing) -> Turn {
-        let judge = match closing.judged.ending {
-            Ending::Interrupted { .. } | Ending::AuthFailed => false,
-            Ending::Completed
-            | Ending::Idle { .. }
-            | Ending::Failed
-            | Ending::TimedOut
-            | Ending::RateLimited { .. } => true,
-        };
+        let judge = !matches!(closing.judged.ending, Ending::Interrupted { .. } | Ending::AuthFailed);
         if !judge || self.ending.is_some() || !cx.settings(self.ix).checks.any() {
             return self.close(cx, closing);
         }

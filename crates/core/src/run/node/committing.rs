@@ -6,7 +6,7 @@ use super::super::job_tree::JobTree;
 use super::super::over::{End, NodeEnd};
 use super::{Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{Event, Outcome};
-use crate::run::job::{Commit, Job, JobKind};
+use crate::run::job::{Commit, Job, JobKind, Made};
 
 impl Node {
     /// Commits the node's work. The node ends with `over` afterward.
@@ -25,7 +25,7 @@ impl Node {
         clear_job_timers(cx, self.ix);
         let unfinished = || Commit::Failed { why: format!("ended after {}", tree.lasted(cx)) };
         match commit.unwrap_or_else(unfinished) {
-            Commit::Made { branch, commit, files, skipped } => {
+            Commit::Made(Made { branch, commit, files, skipped }) => {
                 cx.record(Event::WorkCommitted { node: cx.name(self.ix), branch, commit, files, skipped });
                 Turn::NodeOver(over)
             }

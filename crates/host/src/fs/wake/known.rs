@@ -29,7 +29,7 @@ struct File {
 /// Limits the digest to integers that every JSON parser represents exactly.
 const DIGEST_BITS: u64 = (1 << 53) - 1;
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Known {
     files: HashMap<PathBuf, File>,
     /// The sum of all contributions.
@@ -48,16 +48,7 @@ pub(super) struct Known {
 
 impl Known {
     pub(super) fn new(max: usize) -> Known {
-        Known {
-            files: HashMap::new(),
-            sum: 0,
-            unread: 0,
-            whole: false,
-            max,
-            overflowed: false,
-            overflow: 0,
-            last_overflow: 0,
-        }
+        Known { max, ..Known::default() }
     }
 
     pub(super) fn get(&self, path: &Path) -> Option<&FileState> {

@@ -80,23 +80,12 @@ impl PathWaker {
         state_dirs: &[PathBuf],
         on_wake: impl Fn(PathBuf) + Send + 'static,
     ) -> io::Result<PathWaker> {
-        PathWaker::start_within(Bounds::default(), root, globs, state_dirs, on_wake)
+        let on_wake = move |path, _| on_wake(path);
+        PathWaker::start_within(Bounds::default(), root, globs, state_dirs, false, on_wake)
     }
 
-    /// Like [`PathWaker::start`], but delays the first survey until [`PathWaker::let_go`], at most for
-    /// [`MAX_HELD`]. Surveying tens of thousands of directories would keep a processor busy just when a session
-    /// starts. Changes from now on count nevertheless.
-    pub fn start_held(
-        root: &Path,
-        globs: &[String],
-        state_dirs: &[PathBuf],
-        on_wake: impl Fn(PathBuf) + Send + 'static,
-    ) -> io::Result<PathWaker> {
-        PathWaker::begin(Bounds::default(), root, globs, state_dirs, true, move |path, _| on_wake(path))
-    }
-
-    /// Watches a whole work tree like [`PathWaker::start_held`], and passes its digest with each change: a number
-    /// that is equal for equal contents, or `None` while it is unknown.
+    /// Watches a whole work tree, with a delayed first survey, and passes its digest with each change: a number that is
+    /// equal for equal contents, or `None` while it is unknown.
     pub fn watch_tree(
         root: &Path,
         state_dirs: &[PathBuf],
@@ -104,21 +93,13 @@ impl PathWaker {
     ) -> io::Result<PathWaker> {
         let everything = ["**".to_owned()];
         let on_wake = move |_, digest| on_change(digest);
-        PathWaker::begin(Bounds::default(), root, &everything, state_dirs, true, on_wake)
+        PathWaker::start_within(Bounds::default(), root, &everything, state_dirs, true, on_wake)
     }
 
-    /// Like [`PathWaker::start`], with other limits.
+    /// Like [`PathWaker::start`], with other limits. With `held`, the first survey is delayed until
+    /// [`PathWaker::let_go`], at most for [`MAX_HELD`]. Surveying tens of thousands of directories would keep a processor
+    /// busy just when a session starts. Changes from now on count nevertheless.
     pub fn start_within(
-        bounds: Bounds,
-        root: &Path,
-        globs: &[String],
-        state_dirs: &[PathBuf],
-        on_wake: impl Fn(PathBuf) + Send + 'static,
-    ) -> io::Result<PathWaker> {
-        PathWaker::begin(bounds, root, globs, state_dirs, false, move |path, _| on_wake(path))
-    }
-
-    fn begin(
         bounds: Bounds,
         root: &Path,
         globs: &[String],

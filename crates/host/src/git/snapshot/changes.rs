@@ -23,13 +23,9 @@ pub(crate) enum SnapshotError {
 
 impl From<GitError> for SnapshotError {
     fn from(error: GitError) -> SnapshotError {
-        match error {
-            GitError::NotInstalled => SnapshotError::NoWorkTree(error.to_string()),
-            other @ (GitError::Io(_)
-            | GitError::Refused { .. }
-            | GitError::TooMuch { .. }
-            | GitError::TookTooLong { .. }) => SnapshotError::Failed(other.to_string()),
-        }
+        let why = error.to_string();
+        let missing = matches!(error, GitError::NotInstalled);
+        if missing { SnapshotError::NoWorkTree(why) } else { SnapshotError::Failed(why) }
     }
 }
 

@@ -106,7 +106,7 @@ pub struct Request {
 
 impl Request {
     /// Returns the command that takes the snapshot, to be run as a job in `work_dir`. Its output is for
-    /// [`Outcome::read`].
+    /// [`role::read`].
     pub fn command(&self) -> Vec<String> {
         role::command(ARGUMENT, self)
     }
@@ -180,16 +180,6 @@ pub struct Skipped {
     pub why: String,
 }
 
-impl Outcome {
-    /// Parses the output of the job.
-    pub fn read(stdout: &[u8]) -> Outcome {
-        match serde_json::from_slice(stdout) {
-            Ok(outcome) => outcome,
-            Err(_) => Outcome::Failed { why: "the snapshot process printed no result".to_owned() },
-        }
-    }
-}
-
 /// Takes the snapshot described by the arguments and prints the outcome. Returns the exit code.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     // Otherwise the process would be called like the keeper.
@@ -247,7 +237,8 @@ mod tests {
     #[test]
     fn silence_and_nonsense_are_failures() {
         for output in [&b""[..], b"fatal: no", b"{\"snapshot\":\"taken\""] {
-            assert!(matches!(Outcome::read(output), Outcome::Failed { .. }));
+            let outcome = role::read(output, "snapshot", |why| Outcome::Failed { why });
+            assert!(matches!(outcome, Outcome::Failed { .. }));
         }
     }
 }

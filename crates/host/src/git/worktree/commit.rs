@@ -11,51 +11,17 @@ use crate::git::merge::{commit_tree, contains, move_branch, tip};
 use crate::git::snapshot::changes::{self, Change, Repository, SnapshotError};
 use crate::git::snapshot::{Limits, is_left_out, umask_is_private};
 use crate::git::{Git, GitError};
-use serde::{Deserialize, Serialize};
+use dogwatch_core::run::job::{Commit, Made};
 use std::fs;
 use std::io::Write;
 use std::path::Path;
 use std::process::Stdio;
 
-/// The result of a commit.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "work", rename_all = "snake_case")]
-pub enum Committed {
-    /// The branch has all the work.
-    Made(Made),
-    /// The work could not be committed. The files are unchanged.
-    Failed {
-        /// The reason, for people.
-        why: String,
-    },
-}
-
-/// A branch that has all the work of its node.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Made {
-    /// The branch.
-    pub branch: String,
-    /// The commit at its tip.
-    pub commit: String,
-    /// The number of files that had not been committed.
-    pub files: u64,
-    /// The number of untracked files that were left out.
-    pub skipped: u64,
-}
-
-impl Committed {
-    /// Parses the output of the job.
-    pub fn read(stdout: &[u8]) -> Committed {
-        serde_json::from_slice(stdout)
-            .unwrap_or_else(|_| Committed::Failed { why: "the commit process printed no result".to_owned() })
-    }
-}
-
 /// Commits the work in this process. It runs git and may take long.
-pub fn commit(request: &Request, message: &str) -> Committed {
+pub fn commit(request: &Request, message: &str) -> Commit {
     match made(request, message) {
-        Ok(made) => Committed::Made(made),
-        Err(why) => Committed::Failed { why },
+        Ok(made) => Commit::Made(made),
+        Err(why) => Commit::Failed { why },
     }
 }
 
@@ -145,14 +111,16 @@ fn onto_branch(git: &Git, branch: &str, message: &str) -> Result<(String, u64), 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::git::role;
 
     #[test]
     fn a_result_is_read_as_it_was_written() {
+        let read = |line: &[u8]| role::read(line, "commit", |why| Commit::Failed { why });
         let made = Made { branch: "b".to_owned(), commit: "c".to_owned(), files: 1, skipped: 2 };
-        for result in [Committed::Made(made), Committed::Failed { why: "w".to_owned() }] {
+        for result in [Commit::Made(made), Commit::Failed { why: "w".to_owned() }] {
             let line = serde_json::to_vec(&result).expect("strings and numbers");
-            assert_eq!(Committed::read(&line), result);
+            assert_eq!(read(&line), result);
         }
-        assert!(matches!(Committed::read(b"fatal: no"), Committed::Failed { .. }));
+        assert!(matches!(read(b"fatal: no"), Commit::Failed { .. }));
     }
 }

@@ -1,10 +1,11 @@
 //! Creates a worktree, one at a time per repository.
 
-use super::{Conflict, LOCK_BOUND, Outcome, Ready, Request, Source};
+use super::{LOCK_BOUND, Request, Source};
 use crate::fs::digest::real;
 use crate::git::snapshot::changes::{self, SnapshotError};
 use crate::git::{Git, GitError, merge};
 use crate::store::safe_file;
+use dogwatch_core::run::job::{Arranged, Conflict, Worktree};
 use std::fs::{self, File};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
@@ -19,14 +20,14 @@ pub(crate) const LOCK_FILE: &str = "dogwatch-worktrees.lock";
 const HALF_MADE: &[u8] = b"initializing";
 
 /// Creates the worktree in this process, for [`super::main`] and for tests. It runs git and may take long.
-pub fn make(request: &Request) -> Outcome {
+pub fn make(request: &Request) -> Worktree {
     match ready(request) {
-        Ok(ready) => Outcome::Ready(ready),
-        Err(why) => Outcome::Failed { why },
+        Ok(ready) => Worktree::Ready(ready),
+        Err(why) => Worktree::Failed { why },
     }
 }
 
-fn ready(request: &Request) -> Result<Ready, String> {
+fn ready(request: &Request) -> Result<Arranged, String> {
     let top = changes::top(&request.repo).map_err(|nothing| match nothing {
         SnapshotError::NoWorkTree(why) => format!("a worktree needs git: {why}"),
         SnapshotError::Failed(why) => why,
@@ -50,7 +51,7 @@ fn ready(request: &Request) -> Result<Ready, String> {
         add(&git, request)?;
     }
     let commit = Git::at(&request.path).word(&["rev-parse", "--verify", "--quiet", "HEAD"]);
-    Ok(Ready {
+    Ok(Arranged {
         path: request.path.display().to_string(),
         branch: request.branch.clone(),
         commit: commit.unwrap_or_default(),

@@ -3,7 +3,7 @@
 //!
 //! The driver starts [`Request::command`] as a job, before the node's first iteration and again after a resume, and
 //! [`Request::commit_command`] when the node is done. The keeper runs both in a fork of itself, [`main`], which prints
-//! one line of JSON ([`Outcome`] or [`Committed`]) and exits. The time limit of the job covers everything.
+//! one line of JSON ([`Worktree`] or [`Commit`]) and exits. The time limit of the job covers everything.
 //!
 //! - Worktrees of one repository are created one after the other, even by different dogwatch processes, because git
 //!   fails or hangs when several are added at once. A lock file in the repository's own directory ensures this.
@@ -21,12 +21,13 @@ mod tidy;
 use crate::git::role;
 use crate::git::snapshot::names;
 use dogwatch_core::record::ids::{NodeName, RunId};
+use dogwatch_core::run::job::{Commit, Worktree};
 use serde::{Deserialize, Serialize};
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-pub use commit::{Committed, Made, commit};
+pub use commit::commit;
 pub use make::make;
 pub use tidy::{Tidied, tidy, tidy_run};
 
@@ -108,13 +109,13 @@ impl Request {
         }
     }
 
-    /// Returns the command that creates the worktree, to be run as a job. Its output is for [`Outcome::read`].
+    /// Returns the command that creates the worktree, to be run as a job. Its output is for [`role::read`].
     pub fn command(&self) -> Vec<String> {
         role::command(ARGUMENT, &Task::Make { request: self.clone() })
     }
 
     /// Returns the command that commits what is in the worktree, to be run as a job. Its output is for
-    /// [`Committed::read`].
+    /// [`role::read`].
     pub fn commit_command(&self, message: &str) -> Vec<String> {
         role::command(ARGUMENT, &Task::Commit { request: self.clone(), message: message.to_owned() })
     }
@@ -138,57 +139,6 @@ pub fn message(run: &RunId, node: &NodeName) -> String {
     format!("{node}\n\nWork of node {node} in dogwatch run {run} that its agent had not committed.")
 }
 
-/// The result of creating a worktree.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(tag = "worktree", rename_all = "snake_case")]
-pub enum Outcome {
-    /// The worktree exists.
-    Ready(Ready),
-    /// The node cannot work. Nothing of the user's was changed.
-    Failed {
-        /// The reason, for people.
-        why: String,
-    },
-}
-
-/// A worktree that is ready for use.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ready {
-    /// For display. The request has the exact bytes.
-    pub path: String,
-    /// The branch that is checked out there.
-    pub branch: String,
-    /// The commit that is checked out.
-    pub commit: String,
-    /// Whether the worktree existed before.
-    pub reused: bool,
-    /// The commit on which a new branch starts, before any merge.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub base: Option<String>,
-    /// The merges that left conflicts.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub conflicts: Vec<Conflict>,
-}
-
-/// A merge that left conflicts.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Conflict {
-    /// The node whose branch was merged.
-    pub from: NodeName,
-    /// The files in conflict.
-    pub files: Vec<String>,
-    /// The messages of git about them.
-    pub detail: String,
-}
-
-impl Outcome {
-    /// Parses the output of the job.
-    pub fn read(stdout: &[u8]) -> Outcome {
-        serde_json::from_slice(stdout)
-            .unwrap_or_else(|_| Outcome::Failed { why: "the worktree process printed no result".to_owned() })
-    }
-}
-
 /// The worktree role: does what the arguments describe and prints the outcome.
 pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     // Otherwise the process would be called like the keeper.
@@ -196,15 +146,15 @@ pub fn main(args: impl Iterator<Item = OsString>) -> u8 {
     match parse(args) {
         Some(Task::Make { request }) => {
             let outcome = make(&request);
-            role::answer(&outcome, matches!(outcome, Outcome::Ready(_)))
+            role::answer(&outcome, matches!(outcome, Worktree::Ready(_)))
         }
         Some(Task::Commit { request, message }) => {
             let outcome = commit(&request, &message);
-            role::answer(&outcome, matches!(outcome, Committed::Made(_)))
+            role::answer(&outcome, matches!(outcome, Commit::Made(_)))
         }
         None => {
             let why = "invalid arguments for the worktree process".to_owned();
-            role::answer(&Outcome::Failed { why }, false)
+            role::answer(&Worktree::Failed { why }, false)
         }
     }
 }
@@ -244,6 +194,5 @@ mod tests {
         assert_eq!(parsed("/path", good, "--force", good), None);
         assert_eq!(parsed("/path", good, "HEAD", "--force"), None);
         assert_eq!(parse([OsString::from("/repo")].into_iter()), None);
-        assert!(matches!(Outcome::read(b"fatal: no"), Outcome::Failed { .. }));
     }
 }

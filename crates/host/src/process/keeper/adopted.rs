@@ -18,6 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, WaitOptions, waitpid};
 
+use super::Keeper;
+use crate::process::orphans;
+use dogwatch_core::drive::shell::KeeperKilled;
+
 use super::descendants::{Held, Stat, kill_below, own_children, stat_of};
 
 /// How long to keep killing adopted processes before they count as unkillable.
@@ -78,6 +82,18 @@ pub fn reap(child: &mut Child) -> io::Result<Option<ExitStatus>> {
 
 fn pid_of(child: &Child) -> i32 {
     Pid::from_child(child).as_raw_nonzero().get()
+}
+
+/// Kills the keeper of a job. Its children then become children of this process and are killed here; a search by nonce
+/// finds any that escaped. Without a nonce there is no such search. Without a job the nonce alone marks them.
+pub fn kill_with_tree(keeper: Option<&mut Keeper>, nonce: Option<&str>, job: Option<u64>) -> KeeperKilled {
+    let buried = keeper.map_or(Ok(()), Keeper::kill_keeper);
+    let adopted = end_all(|pid| nonce.is_some_and(|nonce| orphans::has_nonce(pid, nonce)));
+    let (marked, none_marked) = nonce.map_or((0, true), |nonce| orphans::end_own(nonce, job));
+    KeeperKilled {
+        killed: (adopted.killed + marked) as u64,
+        all: buried.is_ok() && adopted.all && none_marked,
+    }
 }
 
 /// Kills and reaps every adopted process. `is_ours` proves the origin of a process; it is called only if this process

@@ -28,7 +28,7 @@ const END_BOUND: Duration = Duration::from_secs(8);
 const DEATH_BOUND: Duration = Duration::from_secs(2);
 
 /// The keeper exited unexpectedly: it was killed, or it rejected the bytes it received. Its children are now children
-/// of this process: see [`super::end_adopted`].
+/// of this process: see [`super::kill_with_tree`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the keeper (pid {pid}) is gone")]
 pub struct KeeperLostError {
@@ -141,7 +141,7 @@ impl Keeper {
         self.end()
     }
 
-    /// Kills the keeper in any state. Its children become children of this process; see [`super::end_adopted`]. Fails
+    /// Kills the keeper in any state. Its children become children of this process; see [`super::kill_with_tree`]. Fails
     /// with `TimedOut` if the keeper does not die.
     pub fn kill_keeper(&mut self) -> io::Result<()> {
         self.ended = true;

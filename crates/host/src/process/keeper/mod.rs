@@ -35,7 +35,7 @@ mod start;
 #[doc(hidden)]
 pub mod wire;
 
-pub use adopted::{Ended, end_all as end_adopted};
+pub use adopted::kill_with_tree;
 pub(crate) use descendants::stat_of;
 pub use dogwatch_core::run::job::Exit;
 pub use handle::{Keeper, KeeperLostError, is_lost};
