@@ -107,7 +107,7 @@ fn serve_http(
         return Err(CliError::usage(format!("cannot start `{}`: {error}", program.display())));
     }
     // Printed after the server listens, so a reader of this line can connect. It does not contain the token.
-    super::print(format!("{url}\n").as_bytes())?;
+    super::print(format!("{url}\n"))?;
     dogwatch_mcp::http::serve_http(session, file, listener, None).map_err(|e| cannot_serve(&e))?;
     Ok(0)
 }

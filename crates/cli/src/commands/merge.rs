@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         if args.json {
             return merge.print_json(&branch, (&old, &old), None);
         }
-        return super::print(format!("nothing to merge: {branch} already has this work\n").as_bytes());
+        return super::print(format!("nothing to merge: {branch} already has this work\n"));
     }
     let new = merge.staging.tip().to_owned();
     let Target { is_new, checked_out, .. } = merge.staging.target();
@@ -266,7 +266,7 @@ impl Merge<'_> {
 
     fn say(&self, line: &str) -> Result<(), CliError> {
         if self.prints {
-            super::print(format!("{}\n", printable(line)).as_bytes())?;
+            super::print(format!("{}\n", printable(line)))?;
         }
         Ok(())
     }

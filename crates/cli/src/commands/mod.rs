@@ -160,10 +160,10 @@ pub fn print_version() -> Result<u8, CliError> {
 }
 
 /// Prints to stdout. A closed pipe (`| head`) is not an error.
-fn print(bytes: &[u8]) -> Result<u8, CliError> {
+fn print(text: impl AsRef<[u8]>) -> Result<u8, CliError> {
     use std::io::{ErrorKind, Write};
     let mut out = std::io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
         Err(e) if e.kind() != ErrorKind::BrokenPipe => {
             Err(CliError::internal(format!("cannot write to stdout: {e}")))
         }

@@ -16,11 +16,8 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     found.post("pause", &())?;
-    super::print(
-        format!(
-            "run {0} will pause after the current iteration; continue it with `dogwatch resume {0}`\n",
-            found.id
-        )
-        .as_bytes(),
-    )
+    super::print(format!(
+        "run {0} will pause after the current iteration; continue it with `dogwatch resume {0}`\n",
+        found.id
+    ))
 }

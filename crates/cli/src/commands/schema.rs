@@ -33,7 +33,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let dir = write()
         .map_err(|e| CliError::usage(format!("cannot write the schemas to {STATE_DIR}/{DIR}: {e}")))?;
     let names = File::ALL.map(|file| dir.join(file.file_name()).display().to_string());
-    super::print(format!("wrote {}\n", names.join(", ")).as_bytes())
+    super::print(format!("wrote {}\n", names.join(", ")))
 }
 
 /// Writes all schemas to the state directory of the current directory, and returns the directory.

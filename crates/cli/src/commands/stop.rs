@@ -15,14 +15,9 @@ pub struct Args {
     accept: bool,
 }
 
-#[derive(serde::Serialize)]
-struct Stop {
-    accept: bool,
-}
-
 /// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
-    found.post("stop", &Stop { accept: args.accept })?;
-    super::print(format!("run {} will stop after the current iteration\n", found.id).as_bytes())
+    found.post("stop", &serde_json::json!({"accept": args.accept}))?;
+    super::print(format!("run {} will stop after the current iteration\n", found.id))
 }

@@ -14,11 +14,6 @@ pub struct Args {
     text: String,
 }
 
-#[derive(serde::Serialize)]
-struct MessageBody {
-    text: String,
-}
-
 /// Runs `dogwatch tell` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
     let Args { which, text } = args;
@@ -29,6 +24,6 @@ pub fn run(args: Args) -> Result<u8, CliError> {
             "write it in quotes: `dogwatch tell \"TEXT\"`",
         ));
     }
-    found.post("tell", &MessageBody { text })?;
-    super::print(format!("the next prompt of run {} will include the message\n", found.id).as_bytes())
+    found.post("tell", &serde_json::json!({"text": text}))?;
+    super::print(format!("the next prompt of run {} will include the message\n", found.id))
 }

@@ -112,7 +112,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             let (dir, restored) = (dir.display().to_string(), snapshot::Restored::default());
             return super::print_json(&Done { run: &found.id, node: &node, dir, restored, saved: None });
         }
-        return super::print(format!("{} is already {title}\n", dir.display()).as_bytes());
+        return super::print(format!("{} is already {title}\n", dir.display()));
     }
     match if args.yes { Ok(true) } else { confirm(&prepared, &found, &dir, &title) } {
         Ok(true) => {}

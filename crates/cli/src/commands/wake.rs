@@ -31,14 +31,14 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     let found = args.which.find()?;
     match found.post("wake", &()) {
-        Ok(()) => return super::print(format!("woke run {}\n", found.id).as_bytes()),
+        Ok(()) => return super::print(format!("woke run {}\n", found.id)),
         Err(failure) if found.is_live() => return Err(failure),
         Err(_) => {}
     }
     let view = found.view()?;
     let asleep = view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle);
     match view.ended {
-        _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?).as_bytes()),
+        _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?)),
         _ if asleep => {
             let show = if args.json { Show::Json } else { Show::Normal };
             continue_run(&found, Continue { wake: true, show, ..Continue::default() })

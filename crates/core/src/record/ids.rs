@@ -127,7 +127,7 @@ impl fmt::Display for NodeName {
 }
 
 /// The index of a node within its run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct NodeIx(pub usize);
 
 /// The number of an iteration of a node, from 1. A number is never reused within a run.

@@ -209,7 +209,8 @@ impl Exec {
     }
 
     fn arm(&mut self) -> io::Result<()> {
-        let watch = self.watching.as_ref().filter(|_| self.is_watched()).and_then(Watching::due);
+        let watch =
+            self.watching.as_ref().filter(|_| self.is_watched()).and_then(|watching| watching.monitor.due());
         let (step, keeper) = match self.phase {
             Phase::Tree => (self.life.due(), self.life.keeper_due()),
             Phase::Delivering(at) => (Some(at), None),
@@ -358,12 +359,12 @@ impl Exec {
 
     fn take_fact(&mut self, fact: Fact) {
         let Some(watching) = &mut self.watching else { return };
-        let asked = watching.is_asking();
+        let asked = watching.monitor.watch().is_asking();
         if asked && matches!(fact, Fact::NeedsHuman { .. }) {
             return;
         }
         let follows = watching.take(clock::awake(), &fact);
-        let answered = asked && !watching.is_asking();
+        let answered = asked && !watching.monitor.watch().is_asking();
         let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
         self.add(fact.into_event(node(), iteration(), until));
         if answered {
@@ -433,7 +434,7 @@ impl Exec {
 
     fn look(&mut self) {
         let now = clock::awake();
-        if self.watching.as_mut().is_some_and(|watching| watching.wants_sample(now)) {
+        if self.watching.as_mut().is_some_and(|watching| watching.monitor.wants_sample(now)) {
             let fact = self.sample();
             self.take_fact(fact);
         } else {

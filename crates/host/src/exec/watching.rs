@@ -4,13 +4,13 @@ use dogwatch_core::record::event::Event;
 use dogwatch_core::settings::WatchPolicy;
 use dogwatch_core::time::moment::Awake;
 use dogwatch_core::watch::health::{Health, HealthIssue};
-use dogwatch_core::watch::{Assessment, Fact, Monitor, Session, Verdict};
+use dogwatch_core::watch::{Fact, Monitor, Session, Verdict};
 
 use super::record::{iteration, node};
 
 /// The watch over one command.
 pub struct Watching {
-    monitor: Monitor,
+    pub monitor: Monitor,
     health: Health,
 }
 
@@ -27,21 +27,6 @@ impl Watching {
     pub fn new(policy: WatchPolicy, started: Awake, structured: bool) -> Watching {
         let monitor = Monitor::new(policy, Session::new(started, structured));
         Watching { monitor, health: Health::default() }
-    }
-
-    /// Returns when the verdict may change next, or when a sample is due.
-    pub fn due(&self) -> Option<Awake> {
-        self.monitor.due()
-    }
-
-    /// Returns whether to sample the command now. The caller must then take the sample.
-    pub fn wants_sample(&mut self, now: Awake) -> bool {
-        self.monitor.wants_sample(now)
-    }
-
-    /// Returns whether the agent is asking the user a question.
-    pub fn is_asking(&self) -> bool {
-        self.monitor.watch().is_asking()
     }
 
     /// Passes a fact to the watchdog.
@@ -64,9 +49,10 @@ impl Watching {
     /// Asks the watchdog for a verdict.
     pub fn judge(&mut self, now: Awake) -> Consequences {
         let Some(answer) = self.monitor.judge(now) else { return Consequences::default() };
-        let stop = match &answer {
-            Assessment { verdict: Verdict::HardStop { message, .. }, .. } => Some(message.clone()),
-            _ => None,
+        let stop = if let Verdict::HardStop { message, .. } = &answer.verdict {
+            Some(message.clone())
+        } else {
+            None
         };
         // `exec` has no next session that could recover.
         Consequences { event: answer.event(node(), iteration(), false), stop }

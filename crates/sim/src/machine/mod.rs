@@ -310,8 +310,8 @@ impl Machine {
 impl Happening {
     /// Returns whether this does not depend on the life of one dogwatch process.
     fn is_from_outside(&self) -> bool {
-        match self {
-            Happening::Posted(input) => matches!(
+        if let Happening::Posted(input) = self {
+            return matches!(
                 input,
                 Input::Interrupted
                     | Input::EndAsked(_)
@@ -322,27 +322,20 @@ impl Happening {
                     | Input::UnpauseAsked
                     | Input::MessageReceived { .. }
                     | Input::VerdictLabeled { .. }
-            ),
-            Happening::Signaled(_)
-            | Happening::IdleKeeperDies
-            | Happening::Suspends(_)
-            | Happening::Stops(..)
-            | Happening::Starves(_)
-            | Happening::ClockSet(_)
-            | Happening::DiskFails(_)
-            | Happening::JournalTouched { .. }
-            | Happening::ViewAsked
-            | Happening::Killed(_) => true,
-            Happening::Exits(_)
-            | Happening::PipesClose(_)
-            | Happening::Reports(..)
-            | Happening::Does(..)
-            | Happening::Pumps(_)
-            | Happening::Dies(_)
-            | Happening::KeeperDies(_)
-            | Happening::WakerCalm
-            | Happening::LeashWritten
-            | Happening::LeashDropped => false,
+            );
         }
+        matches!(
+            self,
+            Happening::Signaled(_)
+                | Happening::IdleKeeperDies
+                | Happening::Suspends(_)
+                | Happening::Stops(..)
+                | Happening::Starves(_)
+                | Happening::ClockSet(_)
+                | Happening::DiskFails(_)
+                | Happening::JournalTouched { .. }
+                | Happening::ViewAsked
+                | Happening::Killed(_)
+        )
     }
 }

@@ -55,7 +55,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     match &args.action {
         Action::Write { dir, allow_steering } => {
             write(dir, *allow_steering)?;
-            super::print(format!("wrote the plugin to {}\n", dir.display()).as_bytes())
+            super::print(format!("wrote the plugin to {}\n", dir.display()))
         }
         Action::Install { scope, allow_steering } => install(scope, *allow_steering),
     }

@@ -31,7 +31,7 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
         let what = format!("cannot write the report to {}: {e}", file.display());
         CliError::with_help(what, "choose a file in an existing, writable directory")
     })?;
-    super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)).as_bytes())
+    super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)))
 }
 
 fn place(file: &Path, bytes: &[u8]) -> std::io::Result<()> {

@@ -2,8 +2,10 @@
 
 words! {
     /// Why an iteration started.
+    #[derive(Default)]
     Cause {
         /// It is the node's first iteration.
+        #[default]
         First = "first",
         /// The iteration before it ended, and any wait after it is over.
         Next = "next",

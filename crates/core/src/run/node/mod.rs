@@ -38,6 +38,7 @@ const SETUP_BOUND: Dur = Dur::from_mins(30);
 /// How long committing a finished node's work may take.
 const COMMIT_BOUND: Dur = Dur::from_mins(5);
 
+#[derive(Default)]
 pub(super) struct Node {
     ix: NodeIx,
     pub iteration: Iteration,
@@ -60,8 +61,10 @@ pub(super) struct Node {
 }
 
 /// The work tree that the checks judge.
+#[derive(Default)]
 enum JudgedTree {
     /// No session has worked in this iteration.
+    #[default]
     Untouched,
     /// A session has worked. The state of the tree is unknown and may be new.
     Unknown,
@@ -69,7 +72,9 @@ enum JudgedTree {
     Known(String),
 }
 
+#[derive(Default)]
 enum Phase {
+    #[default]
     Resting,
     /// A prep command or the gate is running.
     PrepJob(JobTree),
@@ -127,19 +132,7 @@ pub(super) enum Turn {
 impl Node {
     /// Creates a node that has not started.
     pub fn new(ix: NodeIx) -> Node {
-        Node {
-            ix,
-            iteration: Iteration(0),
-            began: Awake(0),
-            phase: Phase::Resting,
-            ending: None,
-            agent: 0,
-            resumes: None,
-            forced: false,
-            first_kept: false,
-            prepares: Cause::First,
-            judged: JudgedTree::Untouched,
-        }
+        Node { ix, ..Node::default() }
     }
 
     /// Restores a node from the record of its run.
