@@ -78,7 +78,8 @@ impl Plot {
         }
         let held: BTreeMap<String, u64> = self
             .running()
-            .filter(|(_, record)| record.owner != killed)
+            // A claim without a run still needs the server, and is released without it.
+            .filter(|(_, record)| record.owner != killed && record.run.is_some())
             .map(|(job, record)| (job.clone(), record.epoch))
             .collect();
         let count = held.len();
@@ -206,6 +207,8 @@ mod tests {
             // The jobs of the killed worker do not count as running.
             assert_eq!(plot.next_act(), None);
         }
+        plot.see(&job(7), JobRecord { run: None, ..running("carl", 1) });
+        assert_eq!(plot.next_act(), None, "its run has not started");
         plot.see(&job(7), running("carl", 1));
         assert_eq!(plot.next_act(), Some(Act::KillServer(1)));
         assert_eq!(plot.next_act(), None);
