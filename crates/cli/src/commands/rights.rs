@@ -8,7 +8,7 @@ use super::Command;
 use crate::error::CliError;
 use dogwatch_host::process::caller::is_supervised;
 
-/// Who may use a command.
+/// The callers that may use a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rights {
     /// It only reads, or it starts something of its own.

@@ -187,7 +187,7 @@ fn a_learning_run_shows_its_week_and_its_planned_looks() {
     for part in ["next look", "planned looks: "] {
         assert!(said.contains(part), "{part} is missing in {said:?}");
     }
-    // The pointer finds a planned look on the time axis, right of the end of the wait so far.
+    // The pointer finds a planned look on the time axis, to the right of the present.
     let found = "(() => {
         const canvas = document.querySelector('canvas.lanes'), box = canvas.getBoundingClientRect();
         for (let y = 0; y < box.height; y += 6) for (let x = box.width - 2; x > box.width / 4; x -= 4) {

@@ -76,7 +76,7 @@ pub fn is_supervised() -> bool {
     true
 }
 
-/// What is known about the parent of a process.
+/// The parent of a process, as far as it can be found out.
 enum Parent {
     Process(i32),
     /// The process itself belongs to another user, and `/proc` hides those (`hidepid`). No session of ours is above it:

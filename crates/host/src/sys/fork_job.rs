@@ -25,7 +25,7 @@ pub struct Surroundings<'a> {
     pub cwd: &'a Path,
     /// Changes to the environment: variables to set, or to remove. A name with `=` and a zero byte are errors.
     pub env: &'a [(Vec<u8>, Option<Vec<u8>>)],
-    /// A descriptor above 2 that the job needs besides the standard three.
+    /// A descriptor above 2 that the job needs in addition to the standard three.
     pub keep: Option<BorrowedFd<'a>>,
     /// Ends the job after this time at the latest, and when this process ends. A job that becomes
     /// another program must not have it, because the program would inherit it.

@@ -161,7 +161,7 @@ pub enum Forked {
 /// Forks a single-threaded process. Fails with `EBUSY` in a threaded one: in its child any lock, including that of
 /// the allocator, may be held by a thread that no longer exists.
 pub fn fork() -> io::Result<Forked> {
-    // The directory has a link for each thread, besides its own two. To list it would take longer.
+    // The directory has two links plus one for each thread. Listing it takes longer.
     if std::fs::metadata("/proc/self/task")?.nlink() != 3 {
         return Err(io::Error::from_raw_os_error(libc::EBUSY));
     }
