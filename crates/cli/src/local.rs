@@ -1,10 +1,15 @@
 //! Times of day for people: in the local time zone (`TZ`, otherwise the system's), or in UTC with `--utc`. The record and
 //! all JSON output stay in UTC.
 
+use dogwatch_core::record::event::Event;
+use dogwatch_core::record::words::{self, Sentence, Style};
 use dogwatch_core::time::moment::Wall;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use std::sync::OnceLock;
+
+/// A time as the record writes it in its texts.
+const RECORDED: &str = "2026-11-15T20:15:33.000Z";
 
 /// The time zone of this process, set once before any command runs.
 static ZONE: OnceLock<TimeZone> = OnceLock::new();
@@ -48,6 +53,28 @@ pub fn full(at: Wall) -> String {
     format(at, "%Y-%m-%d %H:%M:%S %Z")
 }
 
+/// Returns the sentence for an event, with local times.
+pub fn sentence(event: &Event, style: Style) -> Sentence {
+    let sentence = words::sentence(event, style);
+    Sentence { text: times(&sentence.text), ..sentence }
+}
+
+/// Replaces the times in a text of the record (`resets at 2026-11-15T20:15:33.000Z`) by [`full`] times.
+pub fn times(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(z) = rest.find('Z') {
+        let (head, tail) = rest.split_at(z + 1);
+        let recorded = head.len().checked_sub(RECORDED.len()).and_then(|from| head.split_at_checked(from));
+        match recorded.and_then(|(before, at)| Some((before, Wall::from_rfc3339(at)?))) {
+            Some((before, at)) => out.extend([before, &full(at)]),
+            None => out.push_str(head),
+        }
+        rest = tail;
+    }
+    out + rest
+}
+
 /// Returns the name of the time zone at a moment: `UTC`, `CET`.
 pub fn zone(at: Wall) -> String {
     format(at, "%Z")
@@ -83,5 +110,16 @@ mod tests {
             [86_400_000, 60_000, 1_000].map(|step| label(winter, step)),
             ["11-15", "20:15", "20:15:33"]
         );
+    }
+    #[test]
+    fn a_recorded_time_in_a_text_is_replaced_and_other_text_stays() {
+        let text = "Zürich: resets at 2026-11-15T20:15:33.000Z; until 2026-11-16T00:00:00.120Z (Z)";
+        let shown = "Zürich: resets at 2026-11-15 20:15:33 UTC; until 2026-11-16 00:00:00 UTC (Z)";
+        assert_eq!(times(text), shown);
+        for text in
+            ["", "Z", "äöü 2026-11-15T20:15:33ZZ", "2026-13-45T20:15:33.000Z", "ä026-11-15T20:15:33.00Z"]
+        {
+            assert_eq!(times(text), text);
+        }
     }
 }

@@ -1,10 +1,13 @@
 //! Tests the pump with bare pipes and without processes: what reaches the sink, and when.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
 use dogwatch_host::process::pump::{ParentEnds, Pump, Sink, pipes};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 
 /// How long to wait for an event that should happen immediately.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -150,6 +153,47 @@ fn a_panic_in_the_sink_unblocks_waiters_and_reaches_join() {
     assert!(pump.flush(PATIENCE));
     let joined = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| pump.join()));
     assert!(joined.is_err());
+}
+
+/// A sink that is full until its descriptor becomes readable.
+struct Full {
+    room: OwnedFd,
+    received: Arc<AtomicUsize>,
+}
+
+impl Sink for Full {
+    fn stdout(&mut self, bytes: &[u8]) {
+        self.received.fetch_add(bytes.len(), Ordering::SeqCst);
+    }
+    fn stderr(&mut self, bytes: &[u8]) {
+        self.stdout(bytes);
+    }
+    fn full(&self) -> Option<BorrowedFd<'_>> {
+        let mut fds = [PollFd::new(&self.room, PollFlags::IN)];
+        let ready = poll(&mut fds, Some(&Timespec::default())).expect("a poll");
+        (ready == 0).then(|| self.room.as_fd())
+    }
+}
+
+#[test]
+fn output_stays_in_the_pipe_while_the_sink_is_full_and_requests_are_handled() {
+    let (ends, [stdin, stdout, stderr]) = pipe_ends();
+    let room = eventfd(0, EventfdFlags::CLOEXEC).expect("an eventfd");
+    let received = Arc::new(AtomicUsize::new(0));
+    let sink = Full { room: room.try_clone().expect("a descriptor"), received: Arc::clone(&received) };
+    put(&stdout, b"12345");
+    put(&stderr, b"67");
+    // Writing this prompt takes several rounds of the thread. In each of them there is output to read.
+    let pump = Pump::start(ends, vec![b'p'; 4 << 20], sink, || {}).expect("a thread");
+    assert_eq!(prompt_read_from(stdin).len(), 4 << 20);
+    assert_eq!(received.load(Ordering::SeqCst), 0, "nothing is read while the sink is full");
+    assert!(pump.flush(PATIENCE));
+    assert_eq!(received.load(Ordering::SeqCst), 7, "a flush reads what is in the pipes");
+    put(&stdout, b"890");
+    drop((stdout, stderr));
+    put(&room, &1_u64.to_ne_bytes());
+    pump.join();
+    assert_eq!(received.load(Ordering::SeqCst), 10, "the rest is read once there is room");
 }
 
 #[test]

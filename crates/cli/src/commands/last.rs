@@ -120,7 +120,9 @@ fn why(view: &View) -> String {
     let said = view.nodes.iter().find_map(|n| n.last.session.as_ref()).map(|s| one_line(&s.said, MAX_SHOWN));
     let said = said.filter(|s| !s.is_empty()).map(|s| format!("\"{s}\""));
     match &view.ended {
-        Some(end) if end.exit_code != 0 || said.is_none() => one_line(&end.reason, 2 * MAX_SHOWN),
+        Some(end) if end.exit_code != 0 || said.is_none() => {
+            one_line(&local::times(&end.reason), 2 * MAX_SHOWN)
+        }
         Some(_) | None => said.unwrap_or_default(),
     }
 }

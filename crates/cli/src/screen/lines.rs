@@ -98,7 +98,7 @@ impl Formatter {
         let third = format!("  record: {}{head}", shown_path(&self.run_dir));
         let fourth = merge_command(view).map(|command| (Tone::Plain, format!("  merge the work: {command}")));
         let more = [(Tone::Plain, second), (Tone::Quiet, third)].into_iter().chain(fourth);
-        let mut lines = vec![ShownLine::from(words::sentence(event, Style::Line))];
+        let mut lines = vec![ShownLine::from(local::sentence(event, Style::Line))];
         lines.extend(more.map(|(tone, text)| ShownLine { tone, text: printable(&text).into_owned() }));
         lines
     }
@@ -123,7 +123,7 @@ fn name_column(view: &View) -> usize {
 /// and bad news have the time of day.
 fn main_line(event: &Event, at: Wall, show: Show) -> Vec<ShownLine> {
     let style = if show == Show::Quiet { Style::Full } else { Style::Line };
-    let Sentence { weight, tone, text } = words::sentence(event, style);
+    let Sentence { weight, tone, text } = local::sentence(event, style);
     let is_outcome = tone == Tone::Bad || event.ending().is_some();
     let at = local::clock(at);
     let text = match (weight, show) {
@@ -144,7 +144,7 @@ fn state_change(event: &Event) -> Vec<ShownLine> {
     let Event::NodeTransition { to, .. } = event else { return Vec::new() };
     match to {
         NodeState::Done | NodeState::Failed | NodeState::Blocked => {
-            vec![words::sentence(event, Style::Line).into()]
+            vec![local::sentence(event, Style::Line).into()]
         }
         NodeState::Pending | NodeState::Ready | NodeState::Running => Vec::new(),
     }
@@ -177,7 +177,7 @@ impl Pieces {
                 Vec::new()
             }
             Event::PromptAssembled { .. } => {
-                self.prepared.push(words::sentence(event, Style::Line).text);
+                self.prepared.push(local::sentence(event, Style::Line).text);
                 normally(show, Tone::Quiet, format!("  {}", self.prepared.join(", ")))
             }
             Event::SessionEnded(s) => {

@@ -1,7 +1,8 @@
 //! Formats events as lines of a list, and keeps the evidence of verdicts.
 
+use crate::local;
 use dogwatch_core::record::event::{Event, Recorded};
-use dogwatch_core::record::words::{self, Style, Tone, Weight};
+use dogwatch_core::record::words::{Style, Tone, Weight};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_core::watch::{Channel, Evidence};
@@ -46,7 +47,7 @@ impl Log {
         if let Event::RunStarted(started) = &recorded.event {
             self.graph = started.nodes.len() > 1;
         }
-        let sentence = words::sentence(&recorded.event, Style::Full);
+        let sentence = local::sentence(&recorded.event, Style::Full);
         if sentence.weight == Weight::Progress {
             return;
         }

@@ -11,10 +11,13 @@ use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::mpsc::SyncSender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most messages that may wait. Beyond this the driver is far behind, and observations are dropped.
 pub const MAX_MAIL: usize = 10_000;
+/// With so many waiting messages, pumps leave the agents' output in the pipes until the driver has taken them. This
+/// bounds the messages that are never dropped: one read or one flush of a pump may add to them, but not the next.
+pub const FULL_MAIL: usize = 1_000;
 
 /// The callback that receives an answer. The driver calls it, so it must not block.
 pub struct Reply(Box<dyn FnOnce(Result<AgentResponse, ChannelError>) + Send>);
@@ -49,19 +52,22 @@ pub struct Inbox(Arc<Shared>);
 #[derive(Debug)]
 struct Shared {
     bell: OwnedFd,
+    /// Readable unless [`FULL_MAIL`] messages wait. Changed only while `mail` is locked.
+    room: OwnedFd,
     mail: Mutex<VecDeque<Mail>>,
 }
 
 impl Inbox {
     /// Creates an empty inbox.
     pub fn new() -> io::Result<Inbox> {
-        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-        Ok(Inbox(Arc::new(Shared { bell, mail: Mutex::new(VecDeque::new()) })))
+        let flags = EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK;
+        let (bell, room) = (eventfd(0, flags)?, eventfd(1, flags)?);
+        Ok(Inbox(Arc::new(Shared { bell, room, mail: Mutex::new(VecDeque::new()) })))
     }
 
     /// Posts a message. Returns false if the inbox is full; the end of a job is always accepted.
     pub fn post(&self, mail: Mail) -> bool {
-        let mut queue = self.0.mail.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut queue = self.lock();
         // Dropping these would leave a tool that seems to run forever, or a node that waits forever for its pins.
         let must = matches!(
             mail,
@@ -73,6 +79,9 @@ impl Inbox {
         let taken = must || queue.len() < MAX_MAIL;
         if taken {
             queue.push_back(mail);
+            if queue.len() == FULL_MAIL {
+                let _ = rustix::io::read(&self.0.room, &mut [0u8; 8]);
+            }
         }
         drop(queue);
         // The write fails only when the counter is full. Then the driver is woken anyway.
@@ -82,9 +91,22 @@ impl Inbox {
 
     /// Takes all waiting messages and resets the eventfd.
     pub fn take(&self) -> VecDeque<Mail> {
-        let mut count = [0u8; 8];
-        let _ = rustix::io::read(&self.0.bell, &mut count);
-        std::mem::take(&mut *self.0.mail.lock().unwrap_or_else(PoisonError::into_inner))
+        let _ = rustix::io::read(&self.0.bell, &mut [0u8; 8]);
+        let mut queue = self.lock();
+        if queue.len() >= FULL_MAIL {
+            let _ = rustix::io::write(&self.0.room, &1u64.to_ne_bytes());
+        }
+        std::mem::take(&mut *queue)
+    }
+
+    /// Returns `None` if fewer than [`FULL_MAIL`] messages wait, and otherwise a descriptor that becomes readable when
+    /// the driver takes them.
+    pub fn full(&self) -> Option<BorrowedFd<'_>> {
+        (self.lock().len() >= FULL_MAIL).then(|| self.0.room.as_fd())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Mail>> {
+        self.0.mail.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -97,17 +119,18 @@ impl AsFd for Inbox {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::process::pump::Sink as _;
+    use crate::process::sinks::{JobSink, SessionSink};
     use dogwatch_core::record::event::Observation;
     use dogwatch_core::record::ids::{Iteration, NodeIx};
     use dogwatch_core::run::job::{Job, JobKind};
+    use dogwatch_core::settings::ReaderName;
     use dogwatch_core::time::moment::Awake;
     use dogwatch_core::watch::Channel;
 
-    // promise: 4
-    #[test]
-    fn a_flood_of_observations_is_bounded_and_never_pushes_out_an_ending() {
-        let inbox = Inbox::new().expect("an eventfd");
-        let job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
+    const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
+
+    fn observed() -> Mail {
         let seen = Observation {
             channel: Channel::Stdout,
             first_ms: Awake(0),
@@ -117,14 +140,44 @@ mod tests {
             max_gap_ms: 0,
             digest: None,
         };
+        Mail::FromSession { job: JOB, input: Input::Job(JOB, NodeInput::Observed(seen)) }
+    }
+
+    // promise: 4
+    #[test]
+    fn a_flood_of_observations_is_bounded_and_never_pushes_out_an_ending() {
+        let inbox = Inbox::new().expect("an eventfd");
         for _ in 0..MAX_MAIL {
-            assert!(inbox.post(Mail::FromSession { job, input: Input::Job(job, NodeInput::Observed(seen)) }));
+            assert!(inbox.post(observed()));
         }
-        assert!(!inbox.post(Mail::FromSession { job, input: Input::Job(job, NodeInput::Observed(seen)) }));
-        assert!(inbox.post(Mail::PipesClosed { job }));
+        assert!(!inbox.post(observed()));
+        assert!(inbox.post(Mail::PipesClosed { job: JOB }));
         let mail = inbox.take();
         assert_eq!(mail.len(), MAX_MAIL + 1);
         assert!(matches!(mail.back(), Some(Mail::PipesClosed { .. })));
         assert!(inbox.take().is_empty());
+    }
+
+    // promise: 4
+    #[test]
+    fn a_session_is_not_read_while_the_driver_is_behind() {
+        let inbox = Inbox::new().expect("an eventfd");
+        let dir = tempfile::tempdir().expect("a directory");
+        let session = SessionSink::new(JOB, ReaderName::Claude, dir.path(), 1 << 20, inbox.clone());
+        let sink = JobSink::Session(Box::new(session));
+        let readable = |fd: &OwnedFd| rustix::io::read(fd, &mut [0u8; 8]).is_ok();
+        for round in 0..2 {
+            for _ in 1..FULL_MAIL {
+                assert!(inbox.post(observed()));
+            }
+            assert!(sink.full().is_none(), "round {round}");
+            inbox.post(observed());
+            assert!(sink.full().is_some(), "round {round}");
+            inbox.post(observed());
+            assert!(!readable(&inbox.0.room), "round {round}");
+            assert_eq!(inbox.take().len(), FULL_MAIL + 1);
+            assert!(sink.full().is_none(), "round {round}");
+        }
+        assert!(readable(&inbox.0.room), "the pump is woken");
     }
 }

@@ -1,6 +1,7 @@
 //! The pump: one thread per child process that writes its stdin and drains its stdout and stderr.
 //!
-//! The thread blocks only in `poll` and in the sink, so a child can always write, whatever the rest of dogwatch does.
+//! The thread blocks only in `poll` and in the sink. While the sink has no room, the thread leaves the output in the
+//! pipes, but it still handles requests.
 //! The pump does not interpret the output; it passes bytes to the [`Sink`] as they arrive.
 
 use std::io;
@@ -34,6 +35,11 @@ pub trait Sink: Send + 'static {
     /// Hands over buffered results. Called after everything that was in the pipes at the time of the request has been
     /// passed to the sink.
     fn flush(&mut self) {}
+    /// Returns `None` if the sink can receive bytes, and otherwise a descriptor that becomes readable when it can. A
+    /// requested flush passes bytes to the sink even so.
+    fn full(&self) -> Option<BorrowedFd<'_>> {
+        None
+    }
 }
 
 /// The parent's ends of the pipes, non-blocking. Without `stdin`, the child has another stdin, such as /dev/null.
@@ -269,16 +275,21 @@ impl<S: Sink> Pumping<S> {
         false
     }
 
-    /// Waits, and returns which of the bell, stdin, stdout and stderr are ready.
+    /// Waits, and returns which of the bell, stdin, stdout and stderr are ready. While the sink is full, it waits for
+    /// the sink instead of the output.
     fn wait(&self) -> [bool; 4] {
+        let full = self.sink.full();
+        let [stdout, stderr] =
+            [&self.stdout, &self.stderr].map(|fd| fd.as_ref().filter(|_| full.is_none()).map(OwnedFd::as_fd));
         let watched = [
             Some((self.control.0.bell.as_fd(), PollFlags::IN)),
             self.feed.as_ref().map(|feed| (feed.fd.as_fd(), PollFlags::OUT)),
-            self.stdout.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
-            self.stderr.as_ref().map(|fd| (fd.as_fd(), PollFlags::IN)),
+            stdout.map(|fd| (fd, PollFlags::IN)),
+            stderr.map(|fd| (fd, PollFlags::IN)),
         ];
         let mut fds: Vec<PollFd<'_>> =
             watched.iter().flatten().map(|(fd, flags)| PollFd::from_borrowed_fd(*fd, *flags)).collect();
+        fds.extend(full.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         // If poll fails (out of memory), treat all as ready: non-blocking reads sort it out.
         let failed = poll(&mut fds, None).is_err();
         let mut ready = fds.iter().map(|fd| failed || !fd.revents().is_empty());

@@ -5,9 +5,10 @@ use super::out::{Out, Stop};
 use super::record::{self, IterationRecord, Look, ending_line};
 use super::source::Source;
 use crate::error::CliError;
+use crate::local;
 use crate::runs::FoundRun;
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
-use dogwatch_core::record::words::{self, Style};
+use dogwatch_core::record::words::Style;
 use dogwatch_host::store::home;
 use rustix::fs::inotify::{self, CreateFlags, Reader, WatchFlags};
 use std::mem::MaybeUninit;
@@ -119,7 +120,7 @@ impl Follower<'_> {
     }
 
     fn say(&mut self, event: &Event) -> Result<(), Stop> {
-        self.out.line(&words::sentence(event, Style::Full).into())
+        self.out.line(&local::sentence(event, Style::Full).into())
     }
 
     fn drain(&mut self) -> Result<(), Stop> {

@@ -3,12 +3,13 @@
 
 use super::source::Source;
 use crate::error::CliError;
+use crate::local;
 use crate::runs::FoundRun;
 use crate::screen::ShownLine;
 use dogwatch_agents::readable::Renderer;
 use dogwatch_core::record::event::{Event, Recorded, RunStarted, SessionEnded, Usage};
 use dogwatch_core::record::ids::{Iteration, NodeName};
-use dogwatch_core::record::words::{self, Style};
+use dogwatch_core::record::words::Style;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::store::home;
@@ -173,5 +174,5 @@ fn is_wanted(line: &[u8]) -> bool {
 /// Returns the line for the end of an iteration. The heading above it has the number, but not the reason of an idle one.
 pub fn ending_line(event: &Event) -> ShownLine {
     let style = if matches!(event, Event::IterationIdle { .. }) { Style::Full } else { Style::Line };
-    words::sentence(event, style).into()
+    local::sentence(event, style).into()
 }

@@ -2,6 +2,7 @@
 
 use super::Report;
 use super::{changes, opening, paragraphs, tables};
+use crate::local;
 use dogwatch_core::record::summary::Ends;
 use dogwatch_core::text::{one_line, printable};
 
@@ -36,7 +37,7 @@ pub fn page(report: &Report) -> String {
 
 /// Returns the first line of a foreign text, without control characters and with its markup escaped.
 pub fn plain(text: &str) -> String {
-    escaped(&one_line(text, MAX_WORDS))
+    escaped(&one_line(&local::times(text), MAX_WORDS))
 }
 
 /// Escapes the markup in a single line of text.

@@ -39,7 +39,7 @@ pub fn text(status: &Status) -> String {
         lines.push(format!("  {count}, latest: {} [{}]", trouble.detail, trouble.kind));
     }
     let text = lines.join("\n") + "\n";
-    dogwatch_core::text::printable(&text).into_owned()
+    local::times(&dogwatch_core::text::printable(&text))
 }
 
 fn rank(node: &NodeStatus) -> u8 {

@@ -212,7 +212,7 @@ fn outcome_style(outcome: Outcome, look: Look) -> Style {
 /// Returns why a run is in its state, and when it continues.
 pub fn why(status: &Status) -> String {
     match (status.state, &status.ended) {
-        (State::Ended, Some(end)) => one_line(&end.reason, MAX_REASON),
+        (State::Ended, Some(end)) => one_line(&local::times(&end.reason), MAX_REASON),
         (State::Lost, _) => "supervisor died; `dogwatch resume`".to_owned(),
         _ => status.nodes.iter().max_by_key(|n| weight(&n.doing)).map_or_else(String::new, doing),
     }

@@ -12,6 +12,7 @@ pub use session::SessionSink;
 
 use crate::process::pump;
 use dogwatch_core::watch::feed::Stream;
+use std::os::fd::BorrowedFd;
 
 /// The sink of any kind of job.
 pub enum JobSink {
@@ -44,6 +45,13 @@ impl pump::Sink for JobSink {
         match self {
             JobSink::Command(_) | JobSink::Check(_) => {}
             JobSink::Session(s) => s.report_progress(),
+        }
+    }
+
+    fn full(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            JobSink::Command(_) | JobSink::Check(_) => None,
+            JobSink::Session(s) => s.full(),
         }
     }
 }

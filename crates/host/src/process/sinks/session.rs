@@ -15,6 +15,7 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::time::moment::{Awake, Wall};
 use dogwatch_core::watch::feed::{Feed, Input as Happened, Stream};
 use dogwatch_core::watch::sign::ResetsAt;
+use std::os::fd::BorrowedFd;
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -151,6 +152,11 @@ impl SessionSink {
             self.subagents =
                 Following::start(log, session, report).map_or(Subagents::Nowhere, Subagents::Followed);
         }
+    }
+
+    /// Returns the descriptor to wait for while the driver is behind.
+    pub fn full(&self) -> Option<BorrowedFd<'_>> {
+        self.inbox.full()
     }
 
     /// Posts all pending observations, so that the session is judged on current data.
