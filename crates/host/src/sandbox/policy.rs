@@ -7,9 +7,7 @@ use crate::process::keeper::EnvChange;
 use crate::store::safe_file;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
-use std::fs::DirBuilder;
 use std::io::Read;
-use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 
 /// The TCP ports that every strict session may connect to: HTTP and HTTPS.
@@ -78,13 +76,16 @@ impl Policy {
         if settings.mode == SandboxMode::Off {
             return None;
         }
-        let tmp = facts.iteration_dir.join(TMP);
-        let artifacts = facts.iteration_dir.join(ARTIFACTS);
-        let mut write = vec![facts.work_tree.to_owned(), tmp.clone(), artifacts.clone()];
+        // The sessions of a node share a directory for temporary files, as they would share `/tmp`. Making one for each
+        // session would delay its start. Only the agent channel saves artifacts.
+        let tmp = facts.iteration_dir.parent().map(|node| node.join(TMP));
+        let artifacts = (!facts.setup.is_empty()).then(|| facts.iteration_dir.join(ARTIFACTS));
+        let mut make: Vec<PathBuf> = tmp.into_iter().chain(artifacts).collect();
+        let mut write = vec![facts.work_tree.to_owned()];
+        write.extend(make.iter().cloned());
         let git = git_dir(facts.work_tree);
         write.extend(git.clone());
         let own = state_of(facts);
-        let mut make = vec![tmp.clone(), artifacts.clone()];
         make.extend(own.iter().filter(|path| path.extension().is_none()).cloned());
         write.extend(own);
         write.extend(facts.homes.iter().cloned());
@@ -110,7 +111,7 @@ impl Policy {
         Some(Policy { mode, read, write, protect, ports, required, make })
     }
 
-    /// Returns the session's own directory for temporary files.
+    /// Returns the node's own directory for temporary files.
     pub fn tmp(&self) -> Option<&Path> {
         self.write.iter().find(|path| path.ends_with(TMP)).map(PathBuf::as_path)
     }
@@ -119,7 +120,7 @@ impl Policy {
 /// The longest file in place of a git directory that is read, in bytes.
 const MAX_LINK: u64 = 8 * 1024;
 
-/// The name of the directory for temporary files, below the directory of the iteration.
+/// The name of the directory for temporary files, below the directory of the node.
 const TMP: &str = "tmp";
 
 /// Returns the git directory of a linked worktree, which is outside of it: that of the repository it belongs to.
@@ -211,13 +212,8 @@ pub fn inner(argv: &[String]) -> &[String] {
 
 /// Returns the command line and the environment that start a command in the sandbox.
 pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
-    let own = policy.tmp().and_then(Path::parent);
     for dir in &policy.make {
-        // The directory of the iteration was checked when it was made, so its parts need no second look.
-        let made = dir.parent() == own && DirBuilder::new().mode(0o700).create(dir).is_ok();
-        if !made {
-            crate::store::home::make_private(dir)?;
-        }
+        crate::store::home::make_private(dir)?;
     }
     let mut env = Vec::new();
     if let Some(tmp) = policy.tmp() {
@@ -255,6 +251,11 @@ mod tests {
         let policy = Policy::of(&settings, &facts).expect("it has limits");
         assert!(policy.read.contains(&setup[0]) && !policy.write.contains(&setup[0]), "{policy:?}");
         assert!(policy.write.contains(&homes[0]), "{policy:?}");
+        let made = [at(".dogwatch/runs/a/b/tmp"), at(".dogwatch/runs/a/b/1/artifacts")];
+        assert_eq!(policy.make, made);
+        assert_eq!(policy.tmp(), Some(made[0].as_path()));
+        let without_channel = Policy::of(&settings, &Facts { setup: &[], ..facts }).expect("it has limits");
+        assert_eq!(without_channel.make, made[..1], "a session without the agent channel saves no artifacts");
     }
 
     #[test]
