@@ -1,7 +1,7 @@
 //! `budget.window` and `POST /v1/limit` as users meet them: figures of Claude Code's stream and of Codex's session
 //! file, a wait with figures, and a run that knows what another run learned.
 
-use crate::kit::{Done, GRACES, Project, all, one};
+use crate::kit::{Done, GRACES, Project, Running, all, one};
 use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use dogwatch_server::{Client, socket_path};
@@ -53,6 +53,16 @@ fn a_used_window_of_claude_is_waited_for_with_figures_and_the_next_run_knows_it(
         text.contains("five_hour window of claude ") && text.contains(": 83% used (limit 80%), resets at "),
         "{text}"
     );
+    let resets_at = Wall::from_rfc3339(windows[0]["resets_at"].as_str().expect("a time")).expect("RFC 3339");
+    for (flag, ahead_ms, zone) in [(None, HOUR_MS, "ONE"), (Some("--utc"), 0, "UTC")] {
+        let mut command = project.command(&["status"]);
+        command.args(flag).env("TZ", "ONE-1");
+        let text = Running::start(command).finish().assert_code(0).text();
+        // The figure in the table of windows, and the reason for the wait.
+        let at = Wall(resets_at.0 + ahead_ms).to_string();
+        let shown = format!("resets at {} {} {zone}", &at[..10], &at[11..19]);
+        assert!(text.contains(&shown) && !text.contains("Z"), "{shown} in {text}");
+    }
     // A wake gets one iteration.
     project.call(&["wake"]).assert_code(0);
     run.wait_for("session_started");
@@ -89,7 +99,7 @@ fn codex_reports_its_windows_in_its_session_file() {
     project.act(&limited("codex"), &script);
     let mut command = project.command(&["run", "loop", "--json"]);
     command.env("CODEX_HOME", &home);
-    let mut run = crate::kit::Running::start(command);
+    let mut run = Running::start(command);
     let wait = run.wait_for("wait_started");
     assert!(
         wait["because"].as_str().expect("a reason").starts_with("91% of the five_hour window of codex "),

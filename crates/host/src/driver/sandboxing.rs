@@ -31,6 +31,7 @@ impl HostShell<'_> {
             run_dir: &self.paths.run_dir,
             iteration_dir: &iteration_dir,
             loop_file: &self.paths.loop_file,
+            has_channel: mcp.is_some(),
             setup: mcp.map_or(&[], |session| &session.files),
             homes: mcp.map_or(&[], |session| &session.homes),
             home: home_dir.as_deref(),

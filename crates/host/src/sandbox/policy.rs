@@ -60,6 +60,8 @@ pub struct Facts<'a> {
     pub iteration_dir: &'a Path,
     /// The loop or graph file.
     pub loop_file: &'a Path,
+    /// Whether the session has the agent channel.
+    pub has_channel: bool,
     /// Files that set up the agent channel of the session.
     pub setup: &'a [PathBuf],
     /// Home directories that were made for the session's CLI.
@@ -79,7 +81,7 @@ impl Policy {
         // The sessions of a node share a directory for temporary files, as they would share `/tmp`. Making one for each
         // session would delay its start. Only the agent channel saves artifacts.
         let tmp = facts.iteration_dir.parent().map(|node| node.join(TMP));
-        let artifacts = (!facts.setup.is_empty()).then(|| facts.iteration_dir.join(ARTIFACTS));
+        let artifacts = facts.has_channel.then(|| facts.iteration_dir.join(ARTIFACTS));
         let mut make: Vec<PathBuf> = tmp.into_iter().chain(artifacts).collect();
         let mut write = vec![facts.work_tree.to_owned()];
         write.extend(make.iter().cloned());
@@ -242,6 +244,7 @@ mod tests {
             run_dir: &at(".dogwatch/runs/a"),
             iteration_dir: &at(".dogwatch/runs/a/b/1"),
             loop_file: &at("RALPH.md"),
+            has_channel: true,
             setup: &setup,
             homes: &homes,
             home: None,
@@ -254,7 +257,8 @@ mod tests {
         let made = [at(".dogwatch/runs/a/b/tmp"), at(".dogwatch/runs/a/b/1/artifacts")];
         assert_eq!(policy.make, made);
         assert_eq!(policy.tmp(), Some(made[0].as_path()));
-        let without_channel = Policy::of(&settings, &Facts { setup: &[], ..facts }).expect("it has limits");
+        let without_channel =
+            Policy::of(&settings, &Facts { has_channel: false, ..facts }).expect("it has limits");
         assert_eq!(without_channel.make, made[..1], "a session without the agent channel saves no artifacts");
     }
 
