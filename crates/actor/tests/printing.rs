@@ -1,6 +1,6 @@
 //! The output of an actor, byte for byte.
 
-mod common;
+use crate::common;
 
 use common::{Exit, Setup, play};
 use serde_json::Value;

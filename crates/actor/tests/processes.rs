@@ -1,6 +1,6 @@
 //! Processes that an actor starts and leaves behind, and the handshakes that make them testable.
 
-mod common;
+use crate::common;
 
 use common::{Exit, Setup, group, parent, play, session};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! The readers for real agents must understand the actor's output.
 
-mod common;
+use crate::common;
 
 use common::play;
 use dogwatch_agents::{Marker, Reader, last_marker};

@@ -1,6 +1,6 @@
 //! Exit codes and signals of an actor.
 
-mod common;
+use crate::common;
 
 use common::{Exit, Setup, play};
 use rustix::process::Signal;

@@ -1,6 +1,6 @@
 //! File operations, control flow and script errors of an actor.
 
-mod common;
+use crate::common;
 
 use common::{Exit, Setup, play};
 use std::fs;
@@ -37,7 +37,7 @@ fn a_failing_step_reports_its_position_and_exits_70() {
     let mut harness = play("say a\n  write no/such/dir x\nsay b");
     assert_eq!((harness.stdout().as_str(), harness.exit()), ("a\n", Exit::Code(70)));
     let error = harness.stderr();
-    assert!(error.starts_with("Error: -e:2:3: No such file"), "{error}");
+    assert!(error.starts_with("error: -e:2:3: No such file"), "{error}");
     let mut harness = play("repeat 2 { say $n }");
     assert_eq!(harness.exit(), Exit::Code(70));
     assert!(harness.stderr().contains("-e:1:12: `$n` has no value yet"));
@@ -101,7 +101,7 @@ fn an_invalid_script_plays_nothing_and_reports_the_position() {
     let mut harness = setup.call(&[path.to_str().expect("text")]);
     assert_eq!((harness.stdout().as_str(), harness.exit()), ("", Exit::Code(2)));
     let shown = format!(
-        "Error: {}:3:2: unknown step `sya`\n 3 |  sya in\n   |  ^^^\nHint: did you mean `say`?\n",
+        "error: {}:3:2: unknown step `sya`\n 3 |  sya in\n   |  ^^^\nhelp: did you mean `say`?\n",
         path.display()
     );
     assert_eq!(harness.stderr(), shown);
@@ -112,7 +112,7 @@ fn invalid_usage_exits_2() {
     for args in [&[][..], &["-"], &["-e"], &["--wat"], &["no/such/file"], &["--check"], &["-e", "sya"]] {
         let mut harness = Setup::new().call(args);
         assert_eq!((harness.exit(), harness.stdout().as_str()), (Exit::Code(2), ""), "{args:?}");
-        assert!(harness.stderr().starts_with("Error: "), "{args:?}");
+        assert!(harness.stderr().starts_with("error: "), "{args:?}");
     }
 }
 

@@ -1,9 +1,6 @@
 //! An agent that calls our `heartbeat` tool prints the call like every other. Whatever name its CLI gives the tool,
 //! such a call is presence, not progress. The lines come from real CLIs, with our server's name inserted.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
-
 use dogwatch_agents::{Reader, tools};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::moment::Awake;

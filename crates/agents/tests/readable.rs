@@ -1,6 +1,4 @@
 //! Renders the recordings of all agents, and text with control sequences.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
-
 use dogwatch_agents::readable::{MAX_EVENT, Renderer};
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::settings::ReaderName;

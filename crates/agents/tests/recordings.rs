@@ -1,8 +1,6 @@
 //! Compares every recording of a real CLI with a table of its content.
 //!
 //! `expected.tsv` does not come from the readers: it was counted from the recordings independently.
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
-
 use dogwatch_agents::{Reader, Splitter};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{Sign, Totals};

@@ -1,8 +1,5 @@
 //! Surprising behavior of real CLIs, each stated as a rule that must hold.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
-
 use dogwatch_agents::{Reader, last_marker, tools};
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign, Totals};

@@ -1,8 +1,5 @@
 //! The data for the watchdog, the budgets and the waits, read from the output of real CLIs.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-#![allow(clippy::disallowed_methods, clippy::disallowed_types, clippy::disallowed_macros)] // reads the recordings
-
 use dogwatch_agents::{Reader, tools};
 use dogwatch_core::record::windows::{Percent, Window, WindowName};
 use dogwatch_core::settings::ReaderName;

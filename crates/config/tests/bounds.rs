@@ -1,7 +1,5 @@
 //! Tests every limit below, at and above its value, and that no file causes a panic.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, with};
 use dogwatch_config::Style;

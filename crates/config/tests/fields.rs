@@ -1,7 +1,5 @@
 //! Tests single keys: rows 10–26, 52, 56 and 58 of the loop-file requirements.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::settings::ReaderName;

@@ -1,7 +1,5 @@
 //! Tests graph files: their formats, settings, errors and limits.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Graph, lines};
 use dogwatch_config::limits::*;

@@ -1,7 +1,5 @@
 //! Tests the precedence of layers and the origins of values.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, lines, with};
 use dogwatch_config::explain::table;

@@ -1,7 +1,5 @@
 //! Tests the keys of the MCP servers that a session can use.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, error, with};
 use dogwatch_core::settings::McpPlace;

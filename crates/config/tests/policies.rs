@@ -1,8 +1,6 @@
 //! Tests the keys of policies: idle waits (row 66 of the loop-file requirements), limits, budgets, notifications, checks and
 //! recovery.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, error, lines, settings, with};
 use dogwatch_core::settings::{

@@ -1,7 +1,5 @@
 //! Tests the full text of rendered diagnostics.
-#![allow(clippy::unwrap_used)]
-
-mod common;
+use crate::common;
 
 use common::{Case, rendered};
 use dogwatch_config::Style;

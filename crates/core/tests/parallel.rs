@@ -1,6 +1,6 @@
 //! Parallel work: subagents whose progress counts for a silent parent, and calls that overlap in time.
 
-mod scene;
+use crate::scene;
 
 use dogwatch_core::settings::{Ttl, WatchPolicy};
 use dogwatch_core::time::dur::{Dur, Limit};

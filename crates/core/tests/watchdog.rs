@@ -1,6 +1,6 @@
 //! The numbered cases of the watchdog, in virtual time. The session starts at 0; times are in seconds.
 
-mod scene;
+use crate::scene;
 
 use Channel::{McpTool, Subagent, Workspace};
 use StopReason::*;

@@ -1,7 +1,5 @@
 //! Snapshots of real repositories: they are complete, they change nothing visible, and no program of the user runs.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use std::ffi::OsStr;
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
@@ -11,11 +9,10 @@ use std::path::Path;
 use dogwatch_host::git::snapshot::{self, Limits, Outcome, Request, Taken};
 use tempfile::TempDir;
 
-#[path = "support/skip.rs"]
-mod skip;
+use crate::skip;
 use skip::skip;
 
-mod snapshot_rig;
+use crate::snapshot_rig;
 use snapshot_rig::{REF, Repo, taken};
 
 #[track_caller]

@@ -3,7 +3,7 @@
 //! No test sleeps. To show that a change does *not* wake, a test makes that change first and then a second one that
 //! wakes, the sentinel. The sentinel's path must be the first to arrive.
 
-mod wake_rig;
+use crate::wake_rig;
 
 use dogwatch_host::fs::wake::{Bounds, Coverage, MAX_HELD, PathWaker};
 use std::fs;

@@ -1,6 +1,6 @@
 //! Wake on paths beyond its limits: lost events, too few watches, more files than can be remembered.
 
-mod wake_rig;
+use crate::wake_rig;
 
 use dogwatch_host::fs::wake::{Bounds, Coverage, Shortage};
 use std::fs;

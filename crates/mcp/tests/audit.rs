@@ -1,8 +1,6 @@
 //! The audit: no wait in this crate is unbounded. It scans the sources for every `.await` that is not on one of the
 //! functions of `bound.rs`, every macro that awaits, and every call that may block. A wait that is unbounded by
 //! design has a comment that begins with `unbounded:` right above it, and an entry in the list below.
-#![allow(clippy::unwrap_used)]
-
 use std::path::{Path, PathBuf};
 
 /// Every unbounded wait: its file and the reason.

@@ -1,7 +1,5 @@
 //! The server over HTTP, with real sockets: authorization, limits, and shutdown at the end of the session.
-#![allow(clippy::unwrap_used)]
-
-mod support;
+use crate::support;
 
 use dogwatch_mcp::http::Limits;
 use serde_json::json;

@@ -1,7 +1,5 @@
 //! Servers behind the proxy: tool lists, time limits, and isolation of misbehaving servers.
-#![allow(clippy::unwrap_used)]
-
-mod support;
+use crate::support;
 
 use serde_json::json;
 use std::time::{Duration, Instant};

@@ -1,7 +1,5 @@
 //! Servers behind a URL: the same rules as for local servers, over real sockets.
-#![allow(clippy::unwrap_used)]
-
-mod support;
+use crate::support;
 
 use dogwatch_core::settings::{McpPlace, McpServer};
 use serde_json::json;

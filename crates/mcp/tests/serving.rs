@@ -1,7 +1,5 @@
 //! The MCP server for an agent: the calls that it accepts and refuses, and its latency.
-#![allow(clippy::unwrap_used)]
-
-mod support;
+use crate::support;
 
 use dogwatch_core::settings::Tampered;
 use dogwatch_host::driver::mcp_setup::Pinned;

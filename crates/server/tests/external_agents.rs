@@ -1,6 +1,6 @@
 //! External agents, metrics, the OpenAPI document, and clients that do not read.
 
-mod support;
+use crate::support;
 
 use dogwatch_server::{Client, Response};
 use serde_json::{Value, json};

@@ -1,6 +1,6 @@
 //! The API on TCP: access control, the headers of every response, and resistance to overload.
 
-mod support;
+use crate::support;
 
 use dogwatch_host::store::token::digest;
 use dogwatch_server::{Limits, MachineSetup};

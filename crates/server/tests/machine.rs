@@ -1,6 +1,6 @@
 //! All runs of a machine: the list, one run, its events, the output of its agents, and control requests.
 
-mod support;
+use crate::support;
 
 use dogwatch_core::record::event::{Event, Outcome};
 use dogwatch_core::record::status::Status;

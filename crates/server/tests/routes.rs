@@ -1,6 +1,6 @@
 //! Every route and every refusal.
 
-mod support;
+use crate::support;
 
 use dogwatch_core::record::status::Status;
 use dogwatch_core::run::caller::Source;

@@ -1,6 +1,6 @@
 //! Following events, many clients at once, and shutting down while they are connected.
 
-mod support;
+use crate::support;
 
 use dogwatch_server::{Client, Limits, SseEvent};
 use std::io::{Read, Write};

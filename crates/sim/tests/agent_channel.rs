@@ -1,7 +1,5 @@
 //! The agent channel in virtual time: calls are evidence, heartbeats are not.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::view::NodeView;

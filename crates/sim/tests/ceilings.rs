@@ -1,7 +1,5 @@
 //! `watchdog.node` and `watchdog.run` in virtual time: they apply to waits, commands, gates, probes and checks.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome, RunEnded, WaitEndedBy};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::run::job::JobKind;

@@ -1,7 +1,5 @@
 //! Checks in virtual time: how they decide, what counts as an attempt, and the context of the next prompt.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::Run;
 use dogwatch_core::record::event::{Event, NodeAttempt, Outcome, Pin};
 use dogwatch_core::record::view::View;

@@ -1,9 +1,7 @@
 //! The coalescer makes few records of many pieces of progress. No verdict comes early because of it. With a ttl of at
 //! least the coalescer's period, no verdict comes late either.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
-mod histories;
+use crate::histories;
 
 use dogwatch_core::record::event::Observation;
 use dogwatch_core::settings::{Ttl, WatchPolicy};

@@ -1,7 +1,5 @@
 //! Graphs in virtual time: order, parallelism, touches, outcomes, budgets, resume.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, NodeState, Outcome};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::{Job, JobKind};

@@ -1,7 +1,5 @@
 //! Session health in virtual time: an agent that waits for a person, one that retries, one with an unknown format.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Observation, Outcome};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::status::{DoingStatus, State, Status};

@@ -1,7 +1,5 @@
 //! Idle streaks in virtual time: waits, limits, skipping, gates, wakes, pauses.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, InputDigest, Outcome, WaitEndedBy, WaitWhy};
 use dogwatch_core::record::view::Doing;
 use dogwatch_core::run::caller::Source;

@@ -1,7 +1,5 @@
 //! Learned idling in virtual time: a whole run against the rule itself, resume, probes and wakes.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::learn::{Arrivals, Gap, Schedule};
 use dogwatch_core::record::event::{Event, InputDigest, Recorded};
 use dogwatch_core::record::ids::NodeName;

@@ -1,7 +1,5 @@
 //! The leash in virtual time: a run lives until the last time that arrived, and not longer.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{EndedBy, Event, Outcome, WaitEndedBy};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::time::dur::Dur;

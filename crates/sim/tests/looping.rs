@@ -1,7 +1,5 @@
 //! The loop in virtual time: iterations, failures, the circuit, budgets, limits.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome};
 use dogwatch_core::run::job::JobKind;
 use dogwatch_core::time::dur::{Dur, Limit};

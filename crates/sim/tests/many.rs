@@ -1,7 +1,5 @@
 //! Hundreds of sessions in one run.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::time::dur::{Dur, Limit};

@@ -1,7 +1,5 @@
 //! Nodes with worktrees in virtual time: the effect of a conflict, a failing setup and a commit on the graph.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, NodeState, Outcome};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::input::{EndSignal, Input};

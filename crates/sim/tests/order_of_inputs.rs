@@ -1,7 +1,5 @@
 //! The order in which the driver passes on what happens at nearly the same time.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::run::input::{EndSignal, Input};

@@ -1,7 +1,5 @@
 //! `attempts: progress` in virtual time: attempts that make progress are neither charged nor delayed.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, NodeAttempt, Outcome};
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::input::Input;

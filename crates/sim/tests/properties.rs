@@ -1,8 +1,6 @@
 //! Properties of the watchdog that hold for all histories, tested on random ones.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
-mod histories;
+use crate::histories;
 
 use dogwatch_core::settings::{Ttl, WatchPolicy};
 use dogwatch_core::time::moment::Awake;

@@ -1,8 +1,6 @@
 //! Every row of the recovery table in virtual time: stuck, error loop, crash, limits, authentication, a missing
 //! program, failing checks, ceilings.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Observation, Outcome, RecoveryPlanned};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::run::input::{Input, NodeInput};

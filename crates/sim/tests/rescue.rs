@@ -1,7 +1,5 @@
 //! After a crash, the work of a lost iteration is in a snapshot before anything can change it.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::{Job, JobKind};

@@ -1,7 +1,5 @@
 //! The behavior after an idle stop in virtual time: the run ends, or sleeps until it is woken.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
 use dogwatch_core::record::status::{OrchestratorStatus, State, Status};
 use dogwatch_core::run::input::{EndSignal, Input};

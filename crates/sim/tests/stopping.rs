@@ -1,7 +1,5 @@
 //! Stopping in virtual time: Ctrl-C once, twice, three times; TERM, HUP; in a session and in a wait.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome, Recorded, STOP_WITHDRAWN, STOPPING, WaitEndedBy};
 use dogwatch_core::run::input::{EndSignal, Input};
 use dogwatch_core::run::job::JobKind;

@@ -1,8 +1,6 @@
 //! `budget.window` and the operator's limit in virtual time: no agent is called while its window is used up, the run
 //! continues by itself after the reset, and the next agent of the chain works meanwhile.
 
-#![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
-
 use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::status::Status;

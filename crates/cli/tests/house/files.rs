@@ -14,6 +14,26 @@ fn no_source_file_exceeds_the_line_limit() {
     assert_none("longer than 700 lines", &long.collect::<Vec<_>>());
 }
 
+/// Cargo compiles only the tests that are listed if it does not look for them itself.
+#[test]
+fn every_test_file_is_listed() {
+    let mut missing = Vec::new();
+    for main in sources("crates/").into_iter().filter(|name| name.ends_with("/tests/main.rs")) {
+        let dir = main.strip_suffix("main.rs").expect("the suffix");
+        let manifest = read(&root().join(dir).join("../Cargo.toml"));
+        let listed = read(&root().join(&main));
+        missing.extend(sources(dir).into_iter().filter(|name| {
+            let Some(stem) = name[dir.len()..].strip_suffix(".rs").filter(|stem| !stem.contains('/')) else {
+                return false;
+            };
+            let module = listed.lines().any(|line| line == format!("mod {stem};"));
+            let program = manifest.lines().any(|line| line == format!("name = \"{stem}\""));
+            stem != "main" && !module && !program
+        }));
+    }
+    assert_none("test files that nothing compiles", &missing);
+}
+
 #[test]
 fn unsafe_code_lives_in_one_place() {
     let word = ["unsafe", "{"].join(" ");
