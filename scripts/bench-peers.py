@@ -219,9 +219,18 @@ def starts(work, peers):
     row("start, ms", each(peers, measure, 3))
 
 
+# The longest series of iterations to measure, in seconds.
+SERIES = 120
+
+
 def iterations(work, peers):
+    known = {}
     for few, many in ((1, 51), (1, 1001)):
         def measure(peer):
+            each_s = known.get(peer.name, 0)
+            each_s = 0 if isinstance(each_s, str) else each_s / 1000
+            if each_s * many > SERIES:
+                raise Unavailable(f"would take {each_s * many:.0f} s")
             directory = fresh(work)
             counted = directory / "calls"
             agent = f"sh -c 'echo x >> {counted}'"
@@ -234,7 +243,8 @@ def iterations(work, peers):
                     raise Unavailable(f"{calls} agent calls instead of {n}")
             return (took[many] - took[few]) / (many - few) * 1000
 
-        row(f"iteration, of {many - few}, ms", each(peers, measure, 3 if many < 100 else 1))
+        known = each(peers, measure, 3 if many < 100 else 1)
+        row(f"iteration, of {many - few}, ms", known)
 
 
 def tree(pid):
@@ -337,8 +347,16 @@ def waiting(work, peers):
 
 def floods(work, peers):
     for what, script in (("text", f"flood {bench.FLOOD}"), ("JSON lines", f"flood-json {bench.FLOOD}")):
-        agent = f"{bench.DOGWATCH} actor -e '{script}'"
-        row(f"200 MB of {what}, s", each(peers, lambda peer: ran(peer.loop(fresh(work), agent, 1), work), 2))
+        def measure(peer):
+            directory = fresh(work)
+            # The mark shows that the whole flood was taken.
+            agent = f"sh -c \"{bench.DOGWATCH} actor -e '{script}' && touch {directory}/done\""
+            took = ran(peer.loop(directory, agent, 1), directory)
+            if not (directory / "done").exists():
+                raise Unavailable("the agent did not finish")
+            return took
+
+        row(f"200 MB of {what}, s", each(peers, measure, 2))
 
 
 # A thousandth of the times of a night: eight hours, an agent that needs 12 s to find that there is no work, and waits
@@ -479,6 +497,18 @@ def graphs(work):
         return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory)
 
     row("200 jobs, 50 at once, s", each([Parallel(), Dogwatch()], measure, 3))
+
+    def many(peer):
+        directory = fresh(work)
+        if peer.name == "GNU parallel":
+            if not (program := shutil.which("parallel")):
+                raise Unavailable("not installed (apt install parallel)")
+            return ran(["sh", "-c", f"seq 10000 | {program} -j8 'true {{}}'"], directory)
+        nodes = "".join(f"  - {{id: n{n}, prompt: Go on.}}\n" for n in range(10_000))
+        (directory / "graph.yaml").write_text(f"agent: 'true'\nmax_parallel: 8\nmax_iterations: 1\nnodes:\n{nodes}")
+        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory)
+
+    row("10,000 short jobs, 8 at once, s", each([Parallel(), Dogwatch()], many))
 
     def hung(peer):
         directory = fresh(work)

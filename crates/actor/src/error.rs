@@ -38,13 +38,13 @@ impl ScriptError {
         let width =
             source.text.get(self.span.clone()).map_or(1, |s| s.lines().next().unwrap_or("").chars().count());
         let gutter = " ".repeat(line.to_string().len());
-        let mut shown = format!("Error: {}:{line}:{column}: {}\n", printable(&source.name), self.what);
+        let mut shown = format!("error: {}:{line}:{column}: {}\n", printable(&source.name), self.what);
         // A tab would misalign the markers below it.
         let text = printable(text).replace('\t', " ");
         let _ = writeln!(shown, " {line} | {text}");
         let _ = writeln!(shown, " {gutter} | {}{}", " ".repeat(column - 1), "^".repeat(width.max(1)));
         if let Some(hint) = &self.hint {
-            let _ = writeln!(shown, "Hint: {hint}");
+            let _ = writeln!(shown, "help: {hint}");
         }
         shown
     }
@@ -94,7 +94,7 @@ mod tests {
         let shown = ScriptError::new(8..11, "unknown step `sya`").hint("did you mean `say`?").shown(&source);
         assert_eq!(
             shown,
-            "Error: x.actor:2:3: unknown step `sya`\n 2 |   sya é\n   |   ^^^\nHint: did you mean `say`?\n"
+            "error: x.actor:2:3: unknown step `sya`\n 2 |   sya é\n   |   ^^^\nhelp: did you mean `say`?\n"
         );
     }
 
@@ -102,7 +102,7 @@ mod tests {
     fn a_mistake_at_the_end_of_the_script_is_shown() {
         let source = Source { name: "-e".into(), text: "repeat 2 {".into() };
         let shown = ScriptError::new(10..10, "the block is not closed").shown(&source);
-        assert_eq!(shown, "Error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");
+        assert_eq!(shown, "error: -e:1:11: the block is not closed\n 1 | repeat 2 {\n   |           ^\n");
     }
 
     #[test]

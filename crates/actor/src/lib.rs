@@ -49,11 +49,11 @@ pub fn main(args: impl Iterator<Item = OsString>) -> ExitCode {
         Ok(Invocation::Help) => write_message(Stream::Stdout, &help(), 0),
         Ok(Invocation::Detach(args)) => match processes::detach(&self_command, args) {
             Ok(()) => 0,
-            Err(error) => write_message(Stream::Stderr, &format!("Error: {error}\n"), play::EXIT_FAILED),
+            Err(error) => write_message(Stream::Stderr, &format!("error: {error}\n"), play::EXIT_FAILED),
         },
         Ok(Invocation::Check(source)) => read(&source).map_or_else(|code| code, |_| 0),
         Ok(Invocation::Play(call)) => perform(call, self_command),
-        Err(message) => write_message(Stream::Stderr, &format!("Error: {message}\n"), EXIT_USAGE),
+        Err(message) => write_message(Stream::Stderr, &format!("error: {message}\n"), EXIT_USAGE),
     })
 }
 

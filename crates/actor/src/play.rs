@@ -89,7 +89,7 @@ impl Actor {
             Err(Ended::Exit(code)) => code,
             Err(Ended::Failed { at, what }) => {
                 let (line, column) = position(&self.source.text, at.unwrap_or(0));
-                let message = format!("Error: {}:{line}:{column}: {what}\n", self.source.name);
+                let message = format!("error: {}:{line}:{column}: {what}\n", self.source.name);
                 // Ignore write errors: the exit code also reports the failure.
                 let _ = write_all(out::descriptor(Stream::Stderr), message.as_bytes());
                 EXIT_FAILED

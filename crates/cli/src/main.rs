@@ -29,10 +29,11 @@ mod supervise;
 mod top;
 mod version;
 
-use clap::{CommandFactory, Parser};
+use clap::{CommandFactory, FromArgMatches, Parser};
 use commands::Command;
 use dogwatch_host::process::keeper;
 use error::CliError;
+use std::ffi::OsString;
 use std::process::ExitCode;
 
 /// Run coding agents unattended
@@ -98,7 +99,7 @@ fn main() -> ExitCode {
     if version::is_asked_as_json() {
         return finish(commands::print_version());
     }
-    match Cli::try_parse_from(loop_args::regroup(std::env::args_os().collect(), &command_line())) {
+    match parse(std::env::args_os().collect()) {
         Ok(cli) => {
             color::choose(cli.color);
             local::choose(cli.utc);
@@ -119,6 +120,15 @@ fn main() -> ExitCode {
             }
         }
     }
+}
+
+/// Parses the command line. The definition of the command line is large, so it is made once and dropped here, before the
+/// command runs for hours.
+fn parse(args: Vec<OsString>) -> Result<Cli, clap::Error> {
+    let mut command = command_line();
+    let args = loop_args::regroup(args, &command);
+    let mut matches = command.try_get_matches_from_mut(args)?;
+    Cli::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command))
 }
 
 /// Under a limit of the file size (`ulimit -f`), SIGXFSZ would kill this process in the middle of a write. Ignored, it
