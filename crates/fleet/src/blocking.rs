@@ -122,7 +122,7 @@ pub enum SubmitError {
     #[error("the fleet has no account {0}")]
     NoAccount(names::Name),
     /// A job of that name exists.
-    #[error("there is a job {0} already")]
+    #[error("job {0} already exists")]
     Exists(JobId),
     /// The request failed.
     #[error(transparent)]

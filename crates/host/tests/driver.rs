@@ -144,6 +144,7 @@ fn drive_under(
         loop_text,
         nonce,
         leash: None,
+        pristine: None,
         prices: Default::default(),
     };
     let mut reporter = Listener(on_event);

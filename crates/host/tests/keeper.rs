@@ -235,6 +235,7 @@ fn a_snapshot_ends_with_its_keeper_and_its_git_carries_the_nonce() {
         state_dirs: Vec::new(),
         limits: snapshot::Limits::default(),
         keep: None,
+        pristine: None,
     };
     let mut keeper = ready_keeper();
     let command: Vec<Vec<u8>> = request.command().into_iter().map(String::into_bytes).collect();

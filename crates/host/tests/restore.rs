@@ -74,6 +74,7 @@ impl Repo {
             state_dirs: vec![self.path(".dogwatch")],
             limits: self.limits,
             keep: None,
+            pristine: None,
         };
         let outcome = snapshot::take(&request);
         assert!(matches!(outcome, Outcome::Taken(_)), "{outcome:?}");

@@ -67,6 +67,35 @@ fn snapshot_has_the_changed_and_the_new_and_not_the_gone_or_ignored() {
     assert_eq!(repo.text(&["rev-parse", &format!("{REF}^{{tree}}")]).trim(), taken.tree);
 }
 
+#[test]
+fn the_snapshot_of_a_fresh_checkout_is_the_usual_one_without_looking_at_files() {
+    let repo = Repo::new();
+    let checkout = repo.dir.path().join("checkout");
+    repo.git(&["worktree", "add", "-q", "--detach", checkout.to_str().expect("a path"), "HEAD"]);
+    let request = Request { work_dir: checkout.clone(), ..repo.request() };
+    let usual = taken(snapshot::take(&request));
+    let ids = repo.text(&["rev-parse", "HEAD", "HEAD^{tree}"]);
+    let pristine = ids.trim().replace('\n', ":").parse().ok();
+    assert!(pristine.is_some(), "{ids}");
+    let request = Request { pristine, ..request };
+    // The usual way would find this file.
+    fs::write(checkout.join("later"), "written after the checkout").expect("written");
+    let quick = taken(snapshot::take(&request));
+    assert_eq!((&quick.tree, quick.files, quick.changed), (&usual.tree, 0, 0));
+    let shape = |commit: &str| repo.text(&["log", "-1", "--format=%T %s %an", commit]);
+    let parents = |commit: &str| repo.text(&["log", "-1", "--format=%P", commit]).split(' ').count();
+    assert_eq!(
+        (shape(&quick.commit), parents(&quick.commit)),
+        (shape(&usual.commit), parents(&usual.commit))
+    );
+    assert_eq!(repo.text(&["rev-parse", REF]).trim(), quick.commit);
+    repo.git(&["fsck", "--strict"]);
+    // HEAD is another commit now.
+    let out = repo.try_git_at(&checkout, &["commit", "-q", "--allow-empty", "-m", "next"]);
+    assert!(out.status.success());
+    assert_eq!(taken(snapshot::take(&request)).untracked, 1);
+}
+
 // promise: 15
 #[test]
 fn nothing_that_a_user_sees_changes() {

@@ -243,6 +243,7 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         lock: held.lock,
         nonce: held.nonce,
         leash: how.leash,
+        pristine: None,
         prices,
     };
     let notices = held.notices.into_iter().chain(notices).collect();

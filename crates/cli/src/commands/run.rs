@@ -19,6 +19,7 @@ use dogwatch_core::settings::{NodePlan, Plan, Strategy};
 use dogwatch_core::text::redact;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
+use dogwatch_host::git::snapshot::Pristine;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
 use dogwatch_host::store::learned::{Depth, Loop};
@@ -63,6 +64,9 @@ pub struct Args {
     /// Run away from the terminal and session of the caller
     #[arg(long, hide = true)]
     in_own_session: bool,
+    /// The work tree is a fresh checkout of this commit, which has this tree
+    #[arg(long, value_name = "COMMIT:TREE", hide = true)]
+    pristine: Option<Pristine>,
     /// Values for the declared arguments: --name value, --name=value, or in order; `--` is needed only where a name
     /// is also an option of this command
     #[arg(last = true, value_name = "ARGS")]
@@ -136,6 +140,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         lock: held.lock,
         nonce: held.nonce,
         leash,
+        pristine: args.pristine,
         prices,
     };
     let notices = held.notices.into_iter().chain(notices).chain(sandbox).collect();

@@ -24,7 +24,7 @@ fn account(harbor: &Harbor) -> Value {
 fn the_cap_that_a_command_sets_limits_the_jobs_of_all_workers_together() {
     let mut harbor = Harbor::new(8);
     let text = harbor.succeed(&["fleet", "account", ACCOUNT, "--cap", "1"]);
-    assert!(text.contains("cap       1 jobs at once"), "{text}");
+    assert!(text.contains("cap       1 job at once"), "{text}");
     for job in ["one", "two", "three"] {
         harbor.submit(job, "s5");
     }
@@ -33,6 +33,7 @@ fn the_cap_that_a_command_sets_limits_the_jobs_of_all_workers_together() {
     let mut spans = Vec::new();
     for job in ["one", "two", "three"] {
         harbor.until_state(job, JobState::Done);
+        harbor.assert_once(job);
         spans.extend(harbor.ticks(job).into_values().map(|(_, first, last, _)| (first, last)));
     }
     spans.sort_unstable();

@@ -77,24 +77,6 @@ fn a_second_message_of_a_job_starts_nothing() {
 }
 
 #[test]
-fn the_cap_of_an_account_limits_its_jobs_on_all_workers_together() {
-    let mut harbor = Harbor::new(1);
-    for job in ["one", "two", "three"] {
-        harbor.submit(job, "s5");
-    }
-    harbor.start_worker("anna");
-    harbor.start_worker("otto");
-    let mut spans = Vec::new();
-    for job in ["one", "two", "three"] {
-        harbor.until_state(job, JobState::Done);
-        harbor.assert_once(job);
-        spans.extend(harbor.ticks(job).into_values().map(|(_, first, last, _)| (first, last)));
-    }
-    spans.sort_unstable();
-    assert!(spans.windows(2).all(|pair| pair[0].1 < pair[1].0), "{spans:?}");
-}
-
-#[test]
 fn a_job_that_needs_a_label_waits_for_a_worker_that_has_it() {
     let mut harbor = Harbor::new(8);
     let mut job = harbor.job("s5");

@@ -45,7 +45,7 @@ fn a_job_is_paused_told_resumed_and_stopped_by_commands_on_another_machine() {
     assert!(text.contains("acme.one is done") && text.contains("help: "), "{text}");
     let (code, text) = harbor.call(&["fleet", "wake", "acme.two"]);
     assert_eq!(code, Some(2));
-    assert!(text.contains("there is no job acme.two"), "{text}");
+    assert!(text.contains("job acme.two does not exist"), "{text}");
 }
 
 #[test]
@@ -103,7 +103,7 @@ fn a_schedule_queues_a_job_again_and_again_until_it_is_removed() {
     assert!(!shown.contains("every   acme.tick"), "{shown}");
     let (code, text) = harbor.call(&["fleet", "unschedule", "acme.tick"]);
     assert_eq!(code, Some(2));
-    assert!(text.contains("there is no schedule acme.tick"), "{text}");
+    assert!(text.contains("schedule acme.tick does not exist"), "{text}");
     let bad = ["submit", "s5", "--account", ACCOUNT, "--repo", repo, "--every", "sometimes"];
     let (code, text) = harbor.call(&bad);
     assert_eq!(code, Some(2));

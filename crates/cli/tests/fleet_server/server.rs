@@ -85,7 +85,7 @@ fn a_fleet_is_made_once_for_its_owner_alone() {
     let taken = fleet.project.call(&["fleet", "join", "anna", "--account", "acme"]);
     assert!(taken.assert_code(2).stderr.contains("help: revoke it first"), "{}", taken.stderr);
     let unknown = fleet.project.call(&["fleet", "revoke", "operator"]);
-    assert!(unknown.assert_code(2).stderr.contains("there is no worker `operator`"), "{}", unknown.stderr);
+    assert!(unknown.assert_code(2).stderr.contains("worker `operator` does not exist"), "{}", unknown.stderr);
     let gone = fleet.project.call(&["fleet", "revoke", "anna"]);
     assert!(gone.assert_code(0).text().contains("the server does not run on this machine"));
     let down = fleet.project.call(&["fleet", "ls"]);

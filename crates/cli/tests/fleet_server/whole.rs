@@ -50,7 +50,7 @@ fn a_submitted_loop_runs_on_a_worker_and_its_result_is_a_branch() {
     let (queued, why) = submit("corp", "two");
     assert!(!queued && why.contains("the fleet has no account corp"), "{why}");
     let (queued, why) = submit("acme", "one");
-    assert!(!queued && why.contains("there is a job acme.one already"), "{why}");
+    assert!(!queued && why.contains("job acme.one already exists"), "{why}");
     for ended in [&work, &up] {
         ended.signal(Signal::TERM);
     }

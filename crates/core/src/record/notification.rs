@@ -397,19 +397,20 @@ pub fn of_end(end: &RunEnded, at: Wall, view: &View) -> Vec<Delivery> {
 fn notification(view: &View, kind: NotificationKind, at: Wall, about: &str) -> Option<Notification> {
     let started = view.started.as_ref()?;
     let (path, work_dir) = (started.path.clone(), started.work_dir.clone());
-    Some(Notification::new(kind, fit(about), at, started.run.clone(), path, work_dir))
+    Some(Notification::new(kind, about, at, started.run.clone(), path, work_dir))
 }
 
 impl Notification {
     /// Returns a notification that only shows that the settings work.
     pub fn test(run: RunId, path: &str, work_dir: &str, at: Wall) -> Notification {
-        let text = "notifications of this loop arrive here".to_owned();
+        let text = "notifications of this loop arrive here";
         Notification::new(NotificationKind::Test, text, at, run, path.to_owned(), work_dir.to_owned())
     }
 
-    fn new(
+    /// Returns a notification about a run. Its text is cut and redacted, and its key is its kind.
+    pub fn new(
         kind: NotificationKind,
-        text: String,
+        text: &str,
         at: Wall,
         run: RunId,
         path: String,
@@ -419,7 +420,7 @@ impl Notification {
             v: 1,
             key: kind.to_string(),
             kind,
-            text,
+            text: fit(text),
             at,
             run,
             path,

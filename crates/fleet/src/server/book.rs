@@ -125,8 +125,8 @@ pub enum BookError {
     /// There is a user with this name.
     #[error("`{0}` has joined already")]
     Taken(Name),
-    /// There is no worker with this name.
-    #[error("there is no worker `{0}`")]
+    /// No worker has this name.
+    #[error("worker `{0}` does not exist")]
     Unknown(Name),
     /// A worker without accounts could run nothing.
     #[error("a worker needs at least one account")]

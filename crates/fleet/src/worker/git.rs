@@ -3,7 +3,9 @@
 use super::command::{self, Cancel, CommandError};
 use crate::names::JobId;
 use crate::record::Job;
+use dogwatch_host::git::snapshot::Pristine;
 use std::collections::BTreeMap;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -22,9 +24,13 @@ pub struct Repositories {
 #[derive(Clone, Debug)]
 pub struct Checkout {
     cache: PathBuf,
+    /// What the cache knows about the work tree.
+    link: PathBuf,
     /// The work tree.
     pub tree: PathBuf,
     repo: String,
+    /// The commit and its tree, if the work tree has exactly its files.
+    pub pristine: Option<Pristine>,
 }
 
 impl Repositories {
@@ -51,68 +57,111 @@ impl Repositories {
             job.repo.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         // The hash keeps two addresses apart that differ only in other characters.
         let cache = self.dir.join("cache").join(format!("{name}-{:016x}.git", fnv(&job.repo)));
-        let place = self.dir.join("jobs").join(id.to_string()).join("tree");
-        let checkout = Checkout { cache: cache.clone(), tree: place.clone(), repo: job.repo.clone() };
+        let mut checkout = Checkout {
+            link: cache.join("worktrees").join(id.to_string()),
+            tree: self.dir.join("jobs").join(id.to_string()).join("tree"),
+            repo: job.repo.clone(),
+            pristine: None,
+            cache: cache.clone(),
+        };
         let lock = self.lock_of(&cache);
         let _held = lock.lock().await;
-        if !cache.join("HEAD").exists() {
-            let made = std::fs::create_dir_all(&cache).map_err(|error| CommandError::Io(error.to_string()));
-            made?;
-            checkout.git_in(&cache, &["init", "--quiet", "--bare", "."], cancel).await?;
-        }
-        self.clear(&checkout, cancel).await?;
-        let text = place.display().to_string();
-        let add = ["worktree", "add", "--quiet", "--force", "--detach", &text];
-        // Most jobs start from a commit that the cache has: one command is enough then.
-        if tree.is_none()
-            && checkout.git_in(&cache, &[&add[..], &[&job.commit]].concat(), cancel).await.is_ok()
-        {
-            return Ok(checkout);
-        }
-        for commit in [Some(job.commit.as_str()), tree].into_iter().flatten() {
-            checkout.need(id, commit, cancel).await?;
-        }
-        let start = tree.unwrap_or(&job.commit);
-        let head = match tree {
-            Some(tree) => {
-                checkout.git_in(&cache, &["rev-parse", "--verify", &format!("{tree}^1")], cancel).await?
+        match checkout.fill(id, &job.commit, tree, cancel).await {
+            Ok(()) => Ok(checkout),
+            Err(error) => {
+                self.remove(&checkout);
+                Err(error)
             }
-            None => job.commit.clone(),
-        };
-        checkout.git_in(&cache, &[&add[..], &[head.trim()]].concat(), cancel).await?;
-        if tree.is_some() {
-            checkout.git(&["read-tree", "--reset", "-u", start], cancel).await?;
-            checkout.git(&["read-tree", head.trim()], cancel).await?;
         }
-        Ok(checkout)
-    }
-
-    /// Removes leftovers of an earlier claim.
-    async fn clear(&self, checkout: &Checkout, cancel: &Cancel) -> Result<(), CommandError> {
-        let io = |error: std::io::Error| CommandError::Io(error.to_string());
-        if let Some(parent) = checkout.tree.parent() {
-            std::fs::create_dir_all(parent).map_err(io)?;
-        }
-        if !checkout.tree.exists() {
-            return Ok(());
-        }
-        std::fs::remove_dir_all(&checkout.tree).map_err(io)?;
-        checkout.git_in(&checkout.cache, &["worktree", "prune"], cancel).await.map(drop)
     }
 
     /// Removes the checkout of a job. The next claim removes leftovers.
-    pub async fn remove(&self, checkout: &Checkout) {
-        let lock = self.lock_of(&checkout.cache);
-        let _held = lock.lock().await;
-        let _ = std::fs::remove_dir_all(&checkout.tree);
+    pub fn remove(&self, checkout: &Checkout) {
+        let _ = checkout.unlink();
         if let Some(parent) = checkout.tree.parent() {
             let _ = std::fs::remove_dir(parent);
         }
-        let _ = checkout.git_in(&checkout.cache, &["worktree", "prune"], &Cancel::never()).await;
     }
 }
 
+/// Returns the error of an operation on files.
+fn io_error(error: io::Error) -> CommandError {
+    CommandError::Io(error.to_string())
+}
+
 impl Checkout {
+    /// Makes the work tree an empty worktree of the cache whose HEAD is this commit. `git worktree add` does the same with two
+    /// processes more.
+    fn link(&self, head: &str) -> io::Result<()> {
+        std::fs::create_dir_all(&self.link)?;
+        std::fs::create_dir_all(&self.tree)?;
+        std::fs::write(self.link.join("HEAD"), format!("{head}\n"))?;
+        std::fs::write(self.link.join("commondir"), "../..\n")?;
+        std::fs::write(self.link.join("gitdir"), format!("{}/.git\n", self.tree.display()))?;
+        std::fs::write(self.tree.join(".git"), format!("gitdir: {}\n", self.link.display()))
+    }
+
+    /// Removes the work tree and what the cache knows about it.
+    fn unlink(&self) -> io::Result<()> {
+        for dir in [&self.tree, &self.link] {
+            match std::fs::remove_dir_all(dir) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                Ok(()) | Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    async fn fill(
+        &mut self,
+        id: &JobId,
+        commit: &str,
+        tree: Option<&str>,
+        cancel: &Cancel,
+    ) -> Result<(), CommandError> {
+        if !self.cache.join("HEAD").exists() {
+            std::fs::create_dir_all(&self.cache).map_err(io_error)?;
+            self.git_in(&self.cache, &["init", "--quiet", "--bare", "."], cancel).await?;
+        }
+        // An earlier claim may have left something.
+        self.unlink().map_err(io_error)?;
+        // Most jobs start from a commit that the cache has: one round of git is enough then.
+        if tree.is_none() && self.check_out_known(commit, cancel).await {
+            return Ok(());
+        }
+        for commit in [Some(commit), tree].into_iter().flatten() {
+            self.need(id, commit, cancel).await?;
+        }
+        let start = tree.unwrap_or(commit);
+        let head = tree.map_or_else(|| format!("{start}^{{commit}}"), |tree| format!("{tree}^1"));
+        let head = self.git_in(&self.cache, &["rev-parse", "--verify", &head], cancel).await?;
+        self.link(head.trim()).map_err(io_error)?;
+        self.git(&["read-tree", "--reset", "-u", start], cancel).await?;
+        if tree.is_some() {
+            self.git(&["read-tree", head.trim()], cancel).await?;
+        }
+        Ok(())
+    }
+
+    /// Checks out a commit that the cache has. Returns false, and leaves nothing, if it has not.
+    async fn check_out_known(&mut self, commit: &str, cancel: &Cancel) -> bool {
+        let is_id = commit.len() >= 40 && commit.bytes().all(|byte| byte.is_ascii_hexdigit());
+        if !is_id || self.link(commit).is_err() {
+            return false;
+        }
+        let tree = format!("{commit}^{{tree}}");
+        let (fill, find) =
+            (["read-tree", "--reset", "-u", commit], ["rev-parse", "--verify", "--quiet", &tree]);
+        let (filled, tree) = tokio::join!(self.git(&fill, cancel), self.git_in(&self.cache, &find, cancel));
+        if filled.is_err() {
+            // A worktree without its commit would make git refuse to fetch.
+            let _ = self.unlink();
+            return false;
+        }
+        self.pristine = tree.ok().and_then(|tree| format!("{commit}:{}", tree.trim()).parse().ok());
+        true
+    }
+
     async fn git(&self, args: &[&str], cancel: &Cancel) -> Result<String, CommandError> {
         self.git_in(&self.tree, args, cancel).await
     }

@@ -1,6 +1,6 @@
 //! One delivered job: carries out what the lease machine decides.
 
-use super::running::{self, Order};
+use super::running::{self, EarlyCheckout, Order};
 use super::{Worker, is_new_enough, matches, now};
 use crate::client::{Delivery, FleetError, Reply};
 use crate::names::{self, JobId, Name};
@@ -44,10 +44,14 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     let lease = Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
     let (inputs, received) = mpsc::channel(MAX_INPUTS);
     let (orders, heard) = mpsc::unbounded_channel();
-    worker.add(&id, orders.clone());
-    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard: Some(heard) };
+    let (ticket, is_only) = worker.add(&id, orders.clone());
+    let heard = Some(heard);
+    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early: None };
     holder.run(received).await;
-    holder.worker.forget(&holder.id);
+    if let Some(early) = holder.early.take() {
+        early.abandon(&holder.worker).await;
+    }
+    holder.worker.forget(ticket);
 }
 
 /// Returns a random text for a claim.
@@ -114,6 +118,9 @@ struct Holder {
     inputs: mpsc::Sender<Input>,
     orders: mpsc::UnboundedSender<Order>,
     heard: Option<mpsc::UnboundedReceiver<Order>>,
+    /// Whether this worker holds no other delivery of the job. Two deliveries would share a checkout.
+    is_only: bool,
+    early: Option<EarlyCheckout>,
 }
 
 impl Holder {
@@ -153,6 +160,11 @@ impl Holder {
                 });
             }
             Decision::Write { expected, record } => {
+                // A checkout changes nothing that others see, so it need not wait for the claim.
+                if self.heard.is_some() && self.is_only && is_first_claim(&record) && self.early.is_none() {
+                    let (worker, id) = (worker.clone(), self.id.clone());
+                    self.early = Some(EarlyCheckout::begin(worker, id, self.job.clone()));
+                }
                 let (worker, inputs, key) = (worker.clone(), self.inputs.clone(), self.id.to_string());
                 tokio::spawn(async move {
                     let input = write(&worker, &key, expected, &record).await;
@@ -174,6 +186,7 @@ impl Holder {
                         epoch,
                         until,
                         inputs: self.inputs.clone(),
+                        early: self.early.take(),
                     };
                     tokio::spawn(task.run(heard));
                 }
@@ -209,6 +222,11 @@ impl Holder {
             }
         }
     }
+}
+
+/// Returns whether a record claims a job that no worker has run yet.
+fn is_first_claim(record: &JobRecord) -> bool {
+    record.epoch == 1 && record.state == JobState::Running
 }
 
 async fn sleep_until(at: Option<Boot>) {

@@ -37,6 +37,7 @@ use slots::{Rank, Slots};
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
@@ -100,7 +101,8 @@ pub(crate) struct Worker {
     pub repositories: Repositories,
     pub log: Log,
     pub drain: watch::Receiver<bool>,
-    jobs: Mutex<BTreeMap<String, Held>>,
+    jobs: Mutex<BTreeMap<u64, Held>>,
+    tickets: AtomicU64,
     refusals: Mutex<Refusals>,
     limits: watch::Sender<BTreeMap<Name, Limit>>,
     changed: tokio::sync::Notify,
@@ -110,7 +112,7 @@ pub(crate) struct Worker {
 /// A job that this worker runs.
 #[derive(Clone)]
 struct Held {
-    account: Name,
+    job: names::JobId,
     orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -127,6 +129,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
         log,
         drain: drained.clone(),
         jobs: Mutex::default(),
+        tickets: AtomicU64::new(0),
         refusals: Mutex::default(),
         limits: watch::channel(BTreeMap::new()).0,
         changed: tokio::sync::Notify::new(),
@@ -177,25 +180,30 @@ impl Worker {
         self.settings.times
     }
 
-    fn jobs(&self) -> MutexGuard<'_, BTreeMap<String, Held>> {
+    fn jobs(&self) -> MutexGuard<'_, BTreeMap<u64, Held>> {
         self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a job to those that this worker runs.
-    pub fn add(&self, id: &names::JobId, orders: mpsc::UnboundedSender<Order>) {
-        self.jobs().insert(id.to_string(), Held { account: id.account.clone(), orders });
+    /// Adds a job to those that this worker holds. Returns a number for `forget`, and whether no other delivery of the job is
+    /// held.
+    pub fn add(&self, id: &names::JobId, orders: mpsc::UnboundedSender<Order>) -> (u64, bool) {
+        let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
+        let mut jobs = self.jobs();
+        let is_only = jobs.values().all(|held| held.job != *id);
+        jobs.insert(ticket, Held { job: id.clone(), orders });
         self.changed.notify_one();
+        (ticket, is_only)
     }
 
     /// Removes a job.
-    pub fn forget(&self, id: &names::JobId) {
-        self.jobs().remove(&id.to_string());
+    pub fn forget(&self, ticket: u64) {
+        self.jobs().remove(&ticket);
         self.changed.notify_one();
     }
 
     /// Passes an order to the runs of an account.
     pub fn order_account(&self, account: &Name, order: impl Fn() -> Order) {
-        for held in self.jobs().values().filter(|held| held.account == *account) {
+        for held in self.jobs().values().filter(|held| held.job.account == *account) {
             // A job that has just ended needs no order.
             let _ = held.orders.send(order());
         }
@@ -240,7 +248,7 @@ impl Worker {
             version: self.settings.version.clone(),
             accounts: self.settings.join.accounts.clone(),
             slots: self.settings.slots,
-            jobs: self.jobs().keys().cloned().collect(),
+            jobs: self.jobs().values().map(|held| held.job.to_string()).collect(),
             labels: self.settings.labels.clone(),
             draining: *self.drain.borrow(),
             refuses: self.refusals().recent(now()),

@@ -3,6 +3,7 @@
 use super::child::{Child, Exit, LEASH_ENDED, Start};
 use super::command::{Cancel, CommandError};
 use super::copying::Copying;
+use super::git::Checkout;
 use super::journal::{self, Copier, Line, Remains};
 use super::{Denied, Worker, now};
 use crate::blob;
@@ -20,6 +21,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
 
 /// How long the rest of the journal may take after the run has ended.
 const MAX_REST: Duration = Duration::from_secs(60);
@@ -52,6 +54,37 @@ pub(super) struct Task {
     pub epoch: u64,
     pub until: Boot,
     pub inputs: mpsc::Sender<Input>,
+    /// The checkout, if it was begun before the claim was confirmed.
+    pub early: Option<EarlyCheckout>,
+}
+
+/// A checkout that is in progress.
+pub(super) struct EarlyCheckout {
+    cancel: watch::Sender<bool>,
+    checkout: JoinHandle<Result<Checkout, CommandError>>,
+}
+
+impl EarlyCheckout {
+    /// Begins the checkout of a job that no worker has run yet.
+    pub fn begin(worker: Arc<Worker>, id: JobId, job: Job) -> EarlyCheckout {
+        let (cancel, canceled) = watch::channel(false);
+        let checkout = tokio::spawn(async move {
+            worker.repositories.check_out(&id, &job, None, &Cancel::new(canceled)).await
+        });
+        EarlyCheckout { cancel, checkout }
+    }
+
+    /// Removes the checkout, because the job is not claimed.
+    pub async fn abandon(self, worker: &Worker) {
+        self.cancel.send_replace(true);
+        if let Ok(checkout) = finished(self.checkout).await {
+            worker.repositories.remove(&checkout);
+        }
+    }
+}
+
+async fn finished(checkout: JoinHandle<Result<Checkout, CommandError>>) -> Result<Checkout, CommandError> {
+    checkout.await.unwrap_or_else(|error| Err(CommandError::Io(error.to_string())))
 }
 
 /// Why a job could not be run to its end.
@@ -95,14 +128,19 @@ fn refused(why: String) -> JobResult {
 
 impl Task {
     /// Runs the job, and reports how it ended when no process of it is left.
-    pub async fn run(self, orders: mpsc::UnboundedReceiver<Order>) {
-        let (cancel, canceled) = watch::channel(false);
+    pub async fn run(mut self, orders: mpsc::UnboundedReceiver<Order>) {
+        let early = self.early.take();
+        let (cancel, early) = match early {
+            Some(early) => (early.cancel, Some(early.checkout)),
+            None => (watch::channel(false).0, None),
+        };
+        let canceled = Cancel::new(cancel.subscribe());
         let (to_child, child_orders) = mpsc::unbounded_channel();
         // Orders also arrive during preparations.
         let relay = tokio::spawn(relay(orders, to_child, cancel));
         let inputs = self.inputs.clone();
         let (worker, id) = (self.worker.clone(), self.id.clone());
-        let end = match self.work(child_orders, Cancel::new(canceled)).await {
+        let end = match self.work(child_orders, canceled, early).await {
             Ok(input) => input,
             Err(Failure::Canceled) => Input::Stopped,
             Err(Failure::Refused(why)) => Input::Finished(refused(why)),
@@ -124,13 +162,19 @@ impl Task {
         self,
         mut orders: mpsc::UnboundedReceiver<Order>,
         cancel: Cancel,
+        early: Option<JoinHandle<Result<Checkout, CommandError>>>,
     ) -> Result<Input, Failure> {
         let worker = self.worker.clone();
         let begin = Copier::begin(&worker.client, &self.id, self.epoch);
         let (copier, wanted) = match self.epoch {
             // The first claim finds nothing, so it does not wait for the server before the checkout.
             1 => {
-                let check_out = worker.repositories.check_out(&self.id, &self.job, None, &cancel);
+                let check_out = async {
+                    match early {
+                        Some(early) => finished(early).await,
+                        None => worker.repositories.check_out(&self.id, &self.job, None, &cancel).await,
+                    }
+                };
                 let (copier, wanted, checkout) = tokio::join!(begin, self.wanted(), check_out);
                 (copier.map(|copier| (copier, Some(checkout))), wanted)
             }
@@ -141,7 +185,7 @@ impl Task {
         };
         if wanted == Some(Want::Stop) {
             if let Ok((_, Some(Ok(checkout)))) = &copier {
-                worker.repositories.remove(checkout).await;
+                worker.repositories.remove(checkout);
             }
             let outcome = "stopped".to_owned();
             return Ok(Input::Finished(JobResult { outcome, ..JobResult::default() }));
@@ -157,7 +201,7 @@ impl Task {
             }
         };
         if let Err(denied) = (worker.settings.allow)(&checkout.tree, &self.job) {
-            worker.repositories.remove(&checkout).await;
+            worker.repositories.remove(&checkout);
             return Err(match denied {
                 Denied::Everywhere(why) => Failure::Refused(why),
                 Denied::Here(why) => Failure::NotHere(why),
@@ -188,7 +232,7 @@ impl Task {
             self.finish(&mut copying, code).await
         } else {
             let errors = checkout.tree.with_file_name("stderr");
-            let mut child = self.start(&checkout.tree, before.as_ref(), &errors)?;
+            let mut child = self.start(&checkout, before.as_ref(), &errors)?;
             let (exited, over) = watch::channel(false);
             let copying = tokio::spawn(copying.run(over));
             let (exit, lost) = self.follow(&mut child, &mut orders, &run_dir).await;
@@ -201,7 +245,7 @@ impl Task {
             let Ok(Ok(mut copying)) = copying else { return Ok(Input::Stopped) };
             self.judge(&mut copying, exit, lost, &errors).await
         };
-        worker.repositories.remove(&checkout).await;
+        worker.repositories.remove(&checkout);
         Ok(end)
     }
 
@@ -211,9 +255,12 @@ impl Task {
         if stored.is_removal() { None } else { serde_json::from_slice(&stored.payload).ok() }
     }
 
-    fn start(&self, tree: &Path, run: Option<&RunId>, errors: &Path) -> io::Result<Child> {
+    fn start(&self, checkout: &Checkout, run: Option<&RunId>, errors: &Path) -> io::Result<Child> {
         let job = &self.job;
         let mut args = vec![job.path.clone().into()];
+        if let Some(pristine) = &checkout.pristine {
+            args.extend(["--pristine".into(), pristine.to_string().into()]);
+        }
         if let Some(count) = job.iterations {
             args.extend(["-n".into(), count.to_string().into()]);
         }
@@ -225,7 +272,7 @@ impl Task {
         }
         Child::start(&Start {
             program: &self.worker.settings.program,
-            tree,
+            tree: &checkout.tree,
             args,
             resume: run,
             loop_args: &job.args,

@@ -82,6 +82,7 @@ impl HostShell<'_> {
             state_dirs: self.state_dirs(run, job.node),
             limits: snapshot::Limits::default(),
             keep: Some(KEPT_SNAPSHOTS),
+            pristine: self.paths.pristine.clone().filter(|_| is_first(run, job)),
         };
         self.captured(run, job, request.command(), 2 * snapshot::MAX_LINE)
     }
@@ -221,6 +222,12 @@ impl HostShell<'_> {
         .map(|(name, value)| (name.into(), Some(value.into())))
         .into()
     }
+}
+
+/// Returns whether a snapshot is the first job of the run, so that nothing has changed the work tree yet.
+fn is_first(run: &Run, job: Job) -> bool {
+    let nodes = &run.plan().nodes;
+    job.iteration.0 == 0 && nodes.len() == 1 && nodes.iter().all(|node| !node.settings.worktree)
 }
 
 pub(super) fn plan_of(run: &Run, job: Job) -> &NodePlan {

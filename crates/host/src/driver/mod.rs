@@ -25,6 +25,7 @@ use crate::driver::inbox::{Inbox, Mail};
 use crate::fs::digest::Digester;
 use crate::fs::outputs;
 use crate::fs::wake::{Coverage, PathWaker};
+use crate::git::snapshot::Pristine;
 use crate::leash::{KeeperLeash, Leash};
 use crate::net::notify::Notifier;
 use crate::process::sample::Sampler;
@@ -129,6 +130,8 @@ pub struct Setup {
     pub nonce: String,
     /// The leash of the run, if it has one.
     pub leash: Option<Leash>,
+    /// The commit that the work tree is a fresh checkout of, if it is one.
+    pub pristine: Option<Pristine>,
     /// The prices for agents that report only tokens.
     pub prices: PriceTable,
 }
@@ -174,6 +177,7 @@ struct Paths {
     lock: Lock,
     nonce: String,
     run_id: RunId,
+    pristine: Option<Pristine>,
 }
 
 /// The timers of the driver's sleep.
@@ -248,6 +252,7 @@ impl<'f> Driver<'f> {
                 lock: setup.lock,
                 nonce: setup.nonce,
                 run_id: setup.run_id,
+                pristine: setup.pristine,
             },
             notifier: None,
             day_book,

@@ -88,6 +88,7 @@ impl Repo {
             state_dirs: vec![self.path(".dogwatch")],
             limits: Limits::default(),
             keep: None,
+            pristine: None,
         }
     }
 

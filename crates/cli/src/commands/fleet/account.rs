@@ -3,6 +3,7 @@
 use super::dir::DirArgs;
 use super::steer::{connect, failed};
 use crate::error::CliError;
+use dogwatch_core::text::figures::count;
 use dogwatch_fleet::operator::{AccountChange, AccountState};
 use dogwatch_fleet::{FleetError, Name};
 use dogwatch_host::clock;
@@ -107,10 +108,11 @@ fn text(name: &Name, state: &AccountState) -> String {
     });
     format!(
         "account   {name}\n\
-         cap       {cap} jobs at once\n\
+         cap       {} at once\n\
          money     {} today, {}\n\
          tokens    {tokens_today} today, {}\n\
          priority  {}\n{parked}",
+        count(*cap, "job"),
         dollars(*micro_usd_today),
         of(limit.day_micro_usd.map(dollars)),
         of(limit.day_tokens.map(|tokens| tokens.to_string())),

@@ -70,7 +70,7 @@ impl FleetDir {
             Ok(text) => text,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(CliError::with_help(
-                    format!("there is no fleet in {}", self.path.display()),
+                    format!("no fleet in {}", self.path.display()),
                     "make one with `dogwatch fleet init --listen HOST:4222`, or name its directory with --dir",
                 ));
             }

@@ -53,7 +53,7 @@ pub fn control(args: &JobArgs, control: &Control) -> Result<u8, CliError> {
     let answer = operator.control(&args.job, control).map_err(|error| match error {
         FleetError::NoResponders => CliError::with_help(
             format!("no worker runs {} now", args.job),
-            "`dogwatch fleet ls` lists the jobs that run; `stop` and `pause` also hold for a job that waits",
+            "`dogwatch fleet ls` lists the jobs that run; `stop` and `pause` also work for a job that waits",
         ),
         error @ (FleetError::Connect { .. }
         | FleetError::NoAnswer
@@ -80,7 +80,7 @@ pub fn unschedule(args: &JobArgs) -> Result<u8, CliError> {
     match removed {
         true => crate::commands::print(format!("removed the schedule {}\n", args.job).as_bytes()),
         false => Err(CliError::with_help(
-            format!("there is no schedule {}", args.job),
+            format!("schedule {} does not exist", args.job),
             "`dogwatch fleet ls` lists the schedules",
         )),
     }
@@ -103,7 +103,8 @@ pub fn bundle(args: &Bundle) -> Result<u8, CliError> {
     let worker: Option<Name> = name.split('/').next().and_then(|worker| worker.parse().ok());
     let worker = worker.ok_or_else(|| CliError::internal(format!("the bundle `{name}` names no worker")))?;
     let bytes = operator.blob(&worker, &name).map_err(|error| failed(&error))?;
-    let bytes = bytes.ok_or_else(|| CliError::usage(format!("the server has no object {name} any more")))?;
+    let bytes =
+        bytes.ok_or_else(|| CliError::usage(format!("the server no longer has the object {name}")))?;
     let file = args.output.clone().unwrap_or_else(|| PathBuf::from(format!("{}.bundle", id.job)));
     std::fs::write(&file, &bytes)
         .map_err(|e| CliError::usage(format!("cannot write {}: {e}", file.display())))?;
@@ -118,6 +119,6 @@ pub fn bundle(args: &Bundle) -> Result<u8, CliError> {
 fn find(operator: &Operator, id: &JobId) -> Result<dogwatch_fleet::record::JobRecord, CliError> {
     let record = operator.job(id).map_err(|error| failed(&error))?;
     record.ok_or_else(|| {
-        CliError::with_help(format!("there is no job {id}"), "`dogwatch fleet ls` lists the jobs")
+        CliError::with_help(format!("job {id} does not exist"), "`dogwatch fleet ls` lists the jobs")
     })
 }

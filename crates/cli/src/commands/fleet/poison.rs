@@ -3,10 +3,7 @@
 use crate::error::print_line;
 use crate::supervise::random;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::record::notification::{
-    Delivery, MAX_NOTIFICATION_TEXT, Notification, NotificationKind, NotifyPolicy,
-};
-use dogwatch_core::text::{one_line, redact};
+use dogwatch_core::record::notification::{Delivery, Notification, NotificationKind, NotifyPolicy};
 use dogwatch_fleet::names::JobId;
 use dogwatch_fleet::record::JobRecord;
 use dogwatch_fleet::{JoinLine, blocking};
@@ -36,22 +33,10 @@ fn notify(policy: &NotifyPolicy, dir: &std::path::Path, id: &JobId, record: &Job
     let text = format!(
         "the job {id} is poisoned: it ended uncleanly three times without a finished iteration; {why}"
     );
+    let (kind, work_dir) = (NotificationKind::NeedsHuman, dir.display().to_string());
     let notification = Notification {
-        v: 1,
         key: format!("poisoned:{id}"),
-        kind: NotificationKind::NeedsHuman,
-        text: redact::text(&one_line(&text, MAX_NOTIFICATION_TEXT)),
-        at: now,
-        run,
-        path: record.title.clone(),
-        work_dir: dir.display().to_string(),
-        node: None,
-        iteration: None,
-        hard_stop: None,
-        ended: None,
-        resets_at: None,
-        until: None,
-        link: None,
+        ..Notification::new(kind, &text, now, run, record.title.clone(), work_dir)
     };
     let wanted = policy.on.contains(&NotificationKind::NeedsHuman);
     for how in policy.targets().into_iter().filter(|_| wanted) {

@@ -54,20 +54,30 @@ impl<'a> Loose<'a> {
         for tree in new {
             self.objects.write("tree", &tree.content)?;
         }
-        let index = self.commit(&self.quick.index_tree, &[head], super::stream::INDEX_MESSAGE)?;
-        let commit = self.commit(&root, &[head, &index], message)?;
+        let trees = [head.as_str(), &self.quick.index_tree, &root];
+        let commit = write_commits(&self.objects, self.when, trees, message)?;
         set_ref(&self.quick.refs, ref_name, &commit)?;
         Ok((commit, root))
     }
+}
 
-    fn commit(&self, tree: &str, parents: &[&str], message: &str) -> io::Result<Id> {
+/// Writes the commit of the index and the commit of the snapshot, and returns the id of the latter. The ids are those of HEAD,
+/// of the tree of the index, and of the tree of the snapshot.
+pub(super) fn write_commits(
+    objects: &Objects,
+    when: i64,
+    [head, index_tree, root]: [&str; 3],
+    message: &str,
+) -> io::Result<Id> {
+    let commit = |tree: &str, parents: &[&str], message: &str| {
         let parents: String = parents.iter().map(|parent| format!("parent {parent}\n")).collect();
-        let (who, when) = (IDENTITY, self.when);
         let text = format!(
-            "tree {tree}\n{parents}author {who} {when} +0000\ncommitter {who} {when} +0000\n\n{message}"
+            "tree {tree}\n{parents}author {IDENTITY} {when} +0000\ncommitter {IDENTITY} {when} +0000\n\n{message}"
         );
-        self.objects.write("commit", text.as_bytes())
-    }
+        objects.write("commit", text.as_bytes())
+    };
+    let index = commit(index_tree, &[head], super::stream::INDEX_MESSAGE)?;
+    commit(root, &[head, &index], message)
 }
 
 impl Commits for Loose<'_> {
@@ -97,7 +107,7 @@ impl Commits for Loose<'_> {
 }
 
 /// Sets a ref as git does: a lock file that is renamed. `refs` is the directory of [`super::REFS`].
-fn set_ref(refs: &Path, name: &str, id: &str) -> io::Result<()> {
+pub(super) fn set_ref(refs: &Path, name: &str, id: &str) -> io::Result<()> {
     let name = name.strip_prefix(super::REFS).ok_or(io::ErrorKind::InvalidInput)?;
     let path = refs.join(name);
     let lock = refs.join(format!("{name}.lock"));

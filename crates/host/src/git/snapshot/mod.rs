@@ -26,6 +26,7 @@ mod loose;
 mod modes;
 pub(crate) mod names;
 mod objects;
+mod pristine;
 mod prune;
 mod put;
 mod restore;
@@ -42,6 +43,7 @@ use serde::{Deserialize, Serialize};
 
 pub use diff::{DiffOptions, FileChange, Patch, changed_files, commit_of, diff, iteration_patch, patch};
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
+pub use pristine::{Pristine, PristineError};
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Undo, prepare};
 pub(crate) use take::{is_left_out, umask_is_private};
@@ -102,6 +104,9 @@ pub struct Request {
     pub limits: Limits,
     /// How many of the node's snapshots to keep, in addition to number 0 and this one; all if `None`.
     pub keep: Option<u64>,
+    /// The commit that the work tree is a fresh checkout of, if it is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pristine: Option<Pristine>,
 }
 
 impl Request {
@@ -208,6 +213,7 @@ mod tests {
             state_dirs: vec![odd, "/b".into()],
             limits,
             keep: Some(7),
+            pristine: format!("{0}:{0}", "a".repeat(40)).parse().ok(),
         };
         let words = request.command().into_iter().skip(2).map(OsString::from);
         assert_eq!(Request::parse(words), Some(request));
@@ -223,6 +229,7 @@ mod tests {
             state_dirs: vec![],
             limits: Limits::default(),
             keep: None,
+            pristine: None,
         };
         let relative = Request { scratch: "relative".into(), ..good.clone() };
         let nameless = Request { ref_name: String::new(), ..good.clone() };

@@ -140,6 +140,7 @@ fn keep(undo: &Undo, until: Option<Instant>) -> Result<Taken, String> {
         state_dirs: undo.state_dirs.clone(),
         limits: undo.limits,
         keep: None,
+        pristine: None,
     };
     match take_until(&request, until) {
         Outcome::Taken(taken) => Ok(taken),

@@ -14,6 +14,7 @@ use super::changes::{self, Change, Changes, Repository, SnapshotError};
 use super::left_out::LeftOut;
 use super::loose::{self, Loose};
 use super::modes::{Modes, umask};
+use super::pristine;
 use super::prune::prune_node;
 use super::stream::{self, Commits, Stream};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
@@ -30,6 +31,9 @@ pub fn take(request: &Request) -> Outcome {
 
 /// Like [`take`], with a deadline, for use outside a job.
 pub fn take_until(request: &Request, until: Option<Instant>) -> Outcome {
+    if let Some(taken) = pristine::take(request, crate::clock::now().wall.0 / 1000) {
+        return Outcome::Taken(taken);
+    }
     let git = Git::at(&request.work_dir).until(until);
     let taken = Repository::find(&git).and_then(|repository| with_scratch(request, repository, until));
     match taken {
@@ -156,10 +160,7 @@ fn write(
             Err(why) => reading.skip(path, why),
         }
     }
-    let left_out = reading.left_out.to_words();
-    let title = request.ref_name.strip_prefix(super::REFS).unwrap_or(&request.ref_name);
-    let modes = reading.modes.to_words(left_out.is_empty());
-    let message = format!("dogwatch snapshot {title}{left_out}{modes}");
+    let message = message(&request.ref_name, &reading.left_out, &reading.modes);
     commits.begin(&request.ref_name, changes.head.as_deref(), &changes.index_tree, &message)?;
     // Remove files first, because a file may replace a directory.
     for (path, _) in changes.changes.iter().filter(|(_, change)| **change == Change::Deleted) {
@@ -170,6 +171,14 @@ fn write(
         commits.put(mode, path, content)?;
     }
     Ok(())
+}
+
+/// Returns the message of a snapshot's commit.
+pub(super) fn message(ref_name: &str, left_out: &LeftOut, modes: &Modes) -> String {
+    let title = ref_name.strip_prefix(super::REFS).unwrap_or(ref_name);
+    let left_out = left_out.to_words();
+    let modes = modes.to_words(left_out.is_empty());
+    format!("dogwatch snapshot {title}{left_out}{modes}")
 }
 
 /// Returns the files to read: tracked files first, then others from the smallest, so that a large data file does
