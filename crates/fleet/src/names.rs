@@ -181,6 +181,11 @@ pub fn tokens_subject(account: &Name, day: &str) -> String {
     format!("dw.cost.{account}.tokens-{day}")
 }
 
+/// Returns the key of an account's reservations, in the bucket of limits.
+pub fn reserved_key(account: &Name) -> String {
+    format!("{account}.reserved")
+}
+
 /// Returns the key that marks a poisoned job as reported, in the bucket of wishes.
 pub fn notified_key(job: &JobId) -> String {
     format!("_notified.{job}")
@@ -232,15 +237,18 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
         vec![format!("$KV.{KV_HERE}.{worker}"), format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.{own_want}")];
     let mut subscribe = vec![format!("{}.>", inbox_prefix(worker)), own_want];
     for account in accounts {
+        let reserved = key_subject(KV_LIMITS, &reserved_key(account));
         publish.extend([
             format!("$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{account}"),
             format!("$JS.API.CONSUMER.PAUSE.{JOBS}.{account}"),
             format!("$JS.ACK.{JOBS}.{account}.>"),
             format!("$KV.{KV_JOBS}.{account}.*"),
             format!("$KV.{KV_LIMITS}.{account}"),
+            reserved.clone(),
             format!("$JS.API.DIRECT.GET.KV_{KV_JOBS}.$KV.{KV_JOBS}.{account}.*"),
             format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.$KV.{KV_WANT}.{account}.*"),
             format!("$JS.API.DIRECT.GET.KV_{KV_LIMITS}.$KV.{KV_LIMITS}.{account}"),
+            format!("$JS.API.DIRECT.GET.KV_{KV_LIMITS}.{reserved}"),
             format!("dw.ev.{account}.*"),
             format!("$JS.API.DIRECT.GET.{EVENTS}.dw.ev.{account}.*"),
             format!("$JS.API.CONSUMER.CREATE.{EVENTS}.*.dw.ev.{account}.*"),
@@ -251,6 +259,7 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
             format!("dw.ctl.{account}.*"),
             format!("$KV.{KV_WANT}.{account}.*"),
             format!("$KV.{KV_LIMITS}.{account}"),
+            reserved,
         ]);
     }
     // The name of a reading consumer is random, and only its creation says what it reads.

@@ -6,6 +6,7 @@
 
 mod machine;
 mod record;
+pub mod reserve;
 #[cfg(test)]
 mod tests;
 

@@ -4,6 +4,8 @@ use crate::client::{Client, FleetError};
 use crate::names::{self, Name};
 use crate::record::Limit;
 use crate::worker::account::{read_limit, spent, today};
+use crate::worker::reserving::read_reservations;
+use dogwatch_core::lease::reserve::Amount;
 use dogwatch_host::clock;
 use serde_json::json;
 
@@ -42,6 +44,8 @@ pub struct AccountState {
     pub micro_usd_today: u64,
     /// The tokens that were used today.
     pub tokens_today: u64,
+    /// What running jobs have reserved of today's budget.
+    pub reserved: Amount,
 }
 
 /// Changes the limits of an account, and returns them with what was used today.
@@ -69,6 +73,7 @@ pub(super) async fn change(
         limit,
         micro_usd_today: spent(client, &names::cost_subject(account, &day)).await?,
         tokens_today: spent(client, &names::tokens_subject(account, &day)).await?,
+        reserved: read_reservations(client, account).await?.1.on(&day).without(""),
     })
 }
 

@@ -1,6 +1,7 @@
 //! Limits that all workers of an account share: refusals of the provider, the budget of a day, and notices about poison.
 
 use super::Worker;
+use super::reserving::budget_of;
 use super::running::Order;
 use crate::client::{Client, FleetError};
 use crate::names::{self, JobId, Name};
@@ -23,6 +24,8 @@ pub(super) async fn follow(worker: Arc<Worker>, account: Name) {
     let subject = names::key_subject(names::KV_LIMITS, account.as_str());
     let mut connections = worker.client.connections();
     let Ok(mut changes) = worker.client.subscribe(&subject).await else { return };
+    let reserved = names::key_subject(names::KV_LIMITS, &names::reserved_key(&account));
+    let Ok(mut shares) = worker.client.subscribe(&reserved).await else { return };
     let mut known = None;
     loop {
         if let Ok((_, limit)) = worker.limit(&account).await {
@@ -32,9 +35,18 @@ pub(super) async fn follow(worker: Arc<Worker>, account: Name) {
                 worker.pass_on(&account, before, &limit);
             }
         }
-        tokio::select! {
-            heard = changes.next() => if heard.is_none() { return },
-            _ = connections.changed() => {}
+        loop {
+            tokio::select! {
+                heard = changes.next() => match heard {
+                    Some(_) => break,
+                    None => return,
+                },
+                _ = connections.changed() => break,
+                heard = shares.next() => match heard {
+                    Some(_) => worker.shares.send_modify(|()| {}),
+                    None => return,
+                },
+            }
         }
     }
 }
@@ -57,7 +69,7 @@ impl Worker {
     }
 
     /// Reads the limit of an account and its revision.
-    async fn limit(&self, account: &Name) -> Result<(u64, Limit), FleetError> {
+    pub(super) async fn limit(&self, account: &Name) -> Result<(u64, Limit), FleetError> {
         read_limit(&self.client, account).await
     }
 
@@ -129,7 +141,7 @@ impl Worker {
     pub async fn is_over_budget(&self, account: &Name) -> bool {
         // Most accounts have no budget, and then no request is needed.
         let known = self.limits.borrow().get(account).cloned();
-        if known.is_some_and(|limit| limit.day_micro_usd.is_none() && limit.day_tokens.is_none()) {
+        if known.is_some_and(|limit| !budget_of(&limit).is_set()) {
             return false;
         }
         for _ in 0..TRIES {
@@ -147,18 +159,8 @@ impl Worker {
 
     /// Returns whether the usage of the day reaches a budget.
     async fn exceeds(&self, account: &Name, limit: &Limit) -> bool {
-        let day = today();
-        let budgets = [
-            (names::cost_subject(account, &day), limit.day_micro_usd),
-            (names::tokens_subject(account, &day), limit.day_tokens),
-        ];
-        for (subject, budget) in budgets {
-            let Some(budget) = budget else { continue };
-            if spent(&self.client, &subject).await.is_ok_and(|spent| spent >= budget) {
-                return true;
-            }
-        }
-        false
+        let spent = self.spent_on(account, &today()).await;
+        spent.is_ok_and(|spent| budget_of(limit).is_spent(spent))
     }
 
     /// Reports a job that no worker will take again.
@@ -193,7 +195,7 @@ pub(crate) fn today() -> String {
 }
 
 /// Returns the end of the day in UTC.
-fn tomorrow() -> Wall {
+pub(super) fn tomorrow() -> Wall {
     const DAY: i64 = 24 * 3600 * 1000;
     Wall((clock::now().wall.0 / DAY + 1) * DAY)
 }

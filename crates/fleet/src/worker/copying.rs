@@ -1,14 +1,18 @@
 //! Copies the journal of a run while it grows, and reads its events.
 
 use super::Worker;
-use super::account::AFTER_RESET;
+use super::account::{AFTER_RESET, tomorrow};
 use super::command::Cancel;
 use super::git::Checkout;
 use super::journal::{self, Copier, Fenced, Line};
+use super::reserving::NO_SHARE;
+use super::running::Order;
 use crate::names::{self, JobId};
 use crate::record::Parked;
 use dogwatch_core::lease::Input;
+use dogwatch_core::lease::reserve::Amount;
 use dogwatch_core::record::ids::RunId;
+use dogwatch_host::clock;
 use dogwatch_host::store::home::StateDir;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -34,6 +38,8 @@ pub(super) struct Copying {
     pub ended: Option<(String, i32)>,
     /// Whether another worker writes the journal now.
     pub fenced: bool,
+    /// Set while the run waits for a share of the budget.
+    pub waits: Option<watch::Receiver<()>>,
 }
 
 impl Copying {
@@ -41,6 +47,7 @@ impl Copying {
     pub async fn run(mut self, mut over: watch::Receiver<bool>) -> Copying {
         while !*over.borrow() && !self.fenced {
             self.copy_one().await;
+            self.reserve_again().await;
             let pause = if self.run.is_none() { UNNAMED } else { names::PIECE_EVERY };
             // A dropped sender also means that the process has ended.
             let _ = tokio::time::timeout(pause, over.wait_for(|over| *over)).await;
@@ -75,6 +82,7 @@ impl Copying {
                     let run = self.run.as_ref().map_or("", RunId::as_str);
                     let id = format!("{run}/{seq}");
                     self.worker.charge(&self.id.account, &id, micro_usd, tokens).await;
+                    self.settle(Amount { micro_usd, tokens }).await;
                 }
                 Line::Limited(until) => {
                     let until = until.plus(AFTER_RESET);
@@ -90,6 +98,32 @@ impl Copying {
         }
         self.fenced = self.copier.copy(&piece).await == Err(Fenced);
         true
+    }
+
+    /// Settles the usage of a session. Without another share the run waits before its next session.
+    async fn settle(&mut self, used: Amount) {
+        let changes = self.worker.shares.subscribe();
+        if self.worker.settle(&self.id, self.epoch, used).await || self.waits.is_some() {
+            return;
+        }
+        self.worker.say(&format!("{}: waits: {NO_SHARE}", self.id));
+        self.worker.order_job(&self.id, || Order::Limit(tomorrow()));
+        self.waits = Some(changes);
+    }
+
+    /// Lets a run that waits for a share continue when it has one.
+    async fn reserve_again(&mut self) {
+        let Some(changes) = &mut self.waits else { return };
+        let parked =
+            self.worker.known_limit(&self.id.account).until.is_some_and(|until| until > clock::now().wall);
+        if parked || !changes.has_changed().unwrap_or(false) {
+            return;
+        }
+        changes.mark_unchanged();
+        if self.worker.reserve(&self.id, self.epoch).await {
+            self.waits = None;
+            self.worker.order_job(&self.id, || Order::Unpark);
+        }
     }
 
     /// Pushes a commit that holds the work tree, and names it in the next piece.

@@ -1,5 +1,6 @@
 //! One delivered job: carries out what the lease machine decides.
 
+use super::reserving::NO_SHARE;
 use super::running::{self, EarlyCheckout, Order};
 use super::{Worker, is_new_enough, matches, now};
 use crate::client::{Delivery, FleetError, Reply};
@@ -13,7 +14,7 @@ use tokio::sync::mpsc;
 
 /// The server could not write because the key was busy.
 const KEY_BUSY: u64 = 10164;
-/// How long the queue holds a job back if its account has just been parked.
+/// How long the queue holds a job back if its account has no budget left.
 const PARKED: Duration = Duration::from_secs(5);
 /// How often the last answer to the queue is tried.
 const ANSWER_TRIES: u32 = 5;
@@ -37,6 +38,12 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
         }
     };
     if worker.is_over_budget(&id.account).await {
+        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
+        return;
+    }
+    if !worker.could_reserve(&id).await {
+        worker.refusals().add(&id, NO_SHARE, now());
+        worker.changed.notify_one();
         let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
         return;
     }

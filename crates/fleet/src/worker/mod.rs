@@ -8,6 +8,7 @@
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
+//! reserving.rs shares of the budget of the day that running jobs hold
 //! slots.rs     who gets the next free slot        refusals.rs the jobs that this worker does not run
 //! ```
 
@@ -19,6 +20,7 @@ mod git;
 mod holding;
 mod journal;
 mod refusals;
+pub(crate) mod reserving;
 mod running;
 mod slots;
 
@@ -105,6 +107,8 @@ pub(crate) struct Worker {
     tickets: AtomicU64,
     refusals: Mutex<Refusals>,
     limits: watch::Sender<BTreeMap<Name, Limit>>,
+    /// Changes when reservations of an account may have changed.
+    shares: watch::Sender<()>,
     changed: tokio::sync::Notify,
     since: Wall,
 }
@@ -132,6 +136,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
         tickets: AtomicU64::new(0),
         refusals: Mutex::default(),
         limits: watch::channel(BTreeMap::new()).0,
+        shares: watch::channel(()).0,
         changed: tokio::sync::Notify::new(),
         since: clock::now().wall,
     });
@@ -205,6 +210,13 @@ impl Worker {
     pub fn order_account(&self, account: &Name, order: impl Fn() -> Order) {
         for held in self.jobs().values().filter(|held| held.job.account == *account) {
             // A job that has just ended needs no order.
+            let _ = held.orders.send(order());
+        }
+    }
+
+    /// Passes an order to the runs of a job.
+    pub fn order_job(&self, job: &names::JobId, order: impl Fn() -> Order) {
+        for held in self.jobs().values().filter(|held| held.job == *job) {
             let _ = held.orders.send(order());
         }
     }

@@ -5,6 +5,7 @@ use super::command::{Cancel, CommandError};
 use super::copying::Copying;
 use super::git::Checkout;
 use super::journal::{self, Copier, Line, Remains};
+use super::reserving::NO_SHARE;
 use super::{Denied, Worker, now};
 use crate::blob;
 use crate::client::FleetError;
@@ -139,7 +140,7 @@ impl Task {
         // Orders also arrive during preparations.
         let relay = tokio::spawn(relay(orders, to_child, cancel));
         let inputs = self.inputs.clone();
-        let (worker, id) = (self.worker.clone(), self.id.clone());
+        let (worker, id, epoch) = (self.worker.clone(), self.id.clone(), self.epoch);
         let end = match self.work(child_orders, canceled, early).await {
             Ok(input) => input,
             Err(Failure::Canceled) => Input::Stopped,
@@ -155,6 +156,7 @@ impl Task {
             worker.say(&format!("{id}: {why}"));
         }
         relay.abort();
+        worker.give_back(&id, epoch).await;
         let _ = inputs.send(end).await;
     }
 
@@ -166,7 +168,8 @@ impl Task {
     ) -> Result<Input, Failure> {
         let worker = self.worker.clone();
         let begin = Copier::begin(&worker.client, &self.id, self.epoch);
-        let (copier, wanted) = match self.epoch {
+        let reserve = worker.reserve(&self.id, self.epoch);
+        let (copier, wanted, reserved) = match self.epoch {
             // The first claim finds nothing, so it does not wait for the server before the checkout.
             1 => {
                 let check_out = async {
@@ -175,17 +178,22 @@ impl Task {
                         None => worker.repositories.check_out(&self.id, &self.job, None, &cancel).await,
                     }
                 };
-                let (copier, wanted, checkout) = tokio::join!(begin, self.wanted(), check_out);
-                (copier.map(|copier| (copier, Some(checkout))), wanted)
+                let (copier, wanted, reserved, checkout) =
+                    tokio::join!(begin, self.wanted(), reserve, check_out);
+                (copier.map(|copier| (copier, Some(checkout))), wanted, reserved)
             }
             _ => {
-                let (copier, wanted) = tokio::join!(begin, self.wanted());
-                (copier.map(|copier| (copier, None)), wanted)
+                let (copier, wanted, reserved) = tokio::join!(begin, self.wanted(), reserve);
+                (copier.map(|copier| (copier, None)), wanted, reserved)
             }
         };
-        if wanted == Some(Want::Stop) {
+        if wanted == Some(Want::Stop) || !reserved {
             if let Ok((_, Some(Ok(checkout)))) = &copier {
                 worker.repositories.remove(checkout);
+            }
+            if !reserved {
+                worker.refusals().add(&self.id, NO_SHARE, now());
+                return Ok(Input::Stopped);
             }
             let outcome = "stopped".to_owned();
             return Ok(Input::Finished(JobResult { outcome, ..JobResult::default() }));
@@ -225,6 +233,7 @@ impl Task {
             named,
             ended: if over { ended } else { None },
             fenced: false,
+            waits: None,
         };
         let end = if over {
             // The earlier owner died between the end of the run and the end of the job.

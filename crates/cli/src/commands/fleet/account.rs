@@ -91,14 +91,15 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 fn json(name: &Name, state: &AccountState) -> serde_json::Value {
-    let AccountState { cap, limit, micro_usd_today, tokens_today } = state;
+    let AccountState { cap, limit, micro_usd_today, tokens_today, reserved } = state;
     serde_json::json!({
         "account": name, "cap": cap, "limit": limit, "micro_usd_today": micro_usd_today, "tokens_today": tokens_today,
+        "reserved": reserved,
     })
 }
 
 fn text(name: &Name, state: &AccountState) -> String {
-    let AccountState { cap, limit, micro_usd_today, tokens_today } = state;
+    let AccountState { cap, limit, micro_usd_today, tokens_today, reserved } = state;
     let dollars = |micro: u64| format!("${}.{:02}", micro / 1_000_000, micro % 1_000_000 / 10_000);
     let of =
         |budget: Option<String>| budget.map_or_else(|| "no budget".to_owned(), |all| format!("of {all}"));
@@ -109,12 +110,14 @@ fn text(name: &Name, state: &AccountState) -> String {
     format!(
         "account   {name}\n\
          cap       {} at once\n\
-         money     {} today, {}\n\
-         tokens    {tokens_today} today, {}\n\
+         money     {} today, {} reserved, {}\n\
+         tokens    {tokens_today} today, {} reserved, {}\n\
          priority  {}\n{parked}",
         count(*cap, "job"),
         dollars(*micro_usd_today),
+        dollars(reserved.micro_usd),
         of(limit.day_micro_usd.map(dollars)),
+        reserved.tokens,
         of(limit.day_tokens.map(|tokens| tokens.to_string())),
         limit.priority,
     )
