@@ -6,6 +6,7 @@ use dogwatch_core::time::moment::Wall;
 use dogwatch_fleet::names::{self, JobId};
 use dogwatch_fleet::record::Parked;
 use dogwatch_fleet::setup::{self, Setup};
+use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
 
@@ -80,6 +81,94 @@ fn an_account_that_has_spent_its_dollars_is_parked_until_the_next_day() {
 #[test]
 fn an_account_that_has_used_its_tokens_is_parked_until_the_next_day() {
     spends_its_budget("--budget-tokens", "150");
+}
+
+/// Makes a fleet whose account has used 0.5 of 1.2 dollars, and whose sessions use 0.5 dollars each. An agent works until
+/// `let_go` is called for its job.
+fn with_a_small_rest() -> Harbor {
+    let mut harbor = Harbor::new(8);
+    let script = format!(
+        "job=$(basename \"$(dirname \"$PWD\")\")\nmark() {{ echo \"$1 $job $$\" >>'{}'; }}\n\
+         mark start\nwhile [ ! -e '{}'/go-$job ]; do mark tick; sleep 0.1; done\nmark end\n{PAID}",
+        harbor.marks_file().display(),
+        harbor.dir.path().display()
+    );
+    harbor.add_script("waits", "reader: claude", &script);
+    harbor.succeed(&["fleet", "account", ACCOUNT, "--budget-usd", "1.2"]);
+    harbor.start_worker("anna");
+    let_go(&harbor, "zero");
+    harbor.submit("zero", "waits");
+    harbor.until_state("zero", JobState::Done);
+    assert_eq!(account(&harbor)["micro_usd_today"], 500_000);
+    harbor
+}
+
+fn let_go(harbor: &Harbor, job: &str) {
+    std::fs::write(harbor.dir.path().join(format!("go-{}", id(job))), "").expect("written");
+}
+
+/// Waits until a worker says that the job waits for a share of the budget.
+fn until_waits(harbor: &Harbor, worker: &str, job: &str) {
+    harbor.until_presence(worker, "it has no share for the job", |here| {
+        let mut refused = here.refuses.iter().filter(|refusal| refusal.job == id(job).to_string());
+        refused.any(|refusal| refusal.why.contains("reserved the rest of the day's budget"))
+    });
+}
+
+#[test]
+fn two_workers_do_not_spend_the_rest_of_a_budget_at_once() {
+    let mut harbor = with_a_small_rest();
+    harbor.submit("one", "waits");
+    harbor.until_works("one", 1);
+    harbor.start_worker("otto");
+    harbor.submit("two", "waits");
+    until_waits(&harbor, "otto", "two");
+    let text = harbor.succeed(&["fleet", "account", ACCOUNT]);
+    assert!(text.contains("money     $0.50 today, $0.50 reserved, of $1.20"), "{text}");
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("acme.two  queued"), "{shown}");
+    let_go(&harbor, "two");
+    let_go(&harbor, "one");
+    let limit = harbor.until_limit("the account is parked", |limit| limit.until.is_some());
+    assert_eq!(limit.why, Some(Parked::Budget));
+    let last = |job: &str| harbor.ticks(job).into_values().map(|(_, _, last, _)| last).max();
+    for job in ["one", "two"] {
+        harbor.until_state(job, JobState::Done);
+        harbor.assert_once(job);
+    }
+    let first = harbor.ticks("two").into_values().map(|(_, first, ..)| first).min();
+    assert!(last("one") < first, "{:?} {first:?}", last("one"));
+    assert_eq!(account(&harbor)["reserved"]["micro_usd"], 0);
+    // With a larger budget both work at once: each agent waits until the other has started.
+    harbor.succeed(&["fleet", "account", ACCOUNT, "--budget-usd", "100", "--unpark"]);
+    for job in ["three", "four"] {
+        harbor.submit(job, "waits");
+    }
+    harbor.until_marks("both work", || ["three", "four"].iter().all(|job| !harbor.ticks(job).is_empty()));
+    for job in ["three", "four"] {
+        let_go(&harbor, job);
+        harbor.until_state(job, JobState::Done);
+    }
+}
+
+#[test]
+fn the_share_of_a_lost_worker_ends_with_its_lease() {
+    let mut harbor = with_a_small_rest();
+    harbor.submit("one", "waits");
+    harbor.until_works("one", 1);
+    harbor.start_worker("otto");
+    harbor.submit("two", "waits");
+    until_waits(&harbor, "otto", "two");
+    let_go(&harbor, "two");
+    harbor.signal("anna", Signal::KILL);
+    let record = harbor.until_owner("one", "otto");
+    assert_eq!(record.epoch, 2);
+    let_go(&harbor, "one");
+    for job in ["one", "two"] {
+        assert_eq!(harbor.until_state(job, JobState::Done).owner, "otto", "{}", harbor.logs());
+        harbor.assert_once(job);
+    }
+    assert_eq!(account(&harbor)["reserved"]["micro_usd"], 0);
 }
 
 #[test]
