@@ -5,11 +5,13 @@ use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Returns the current moment on all three clocks.
 pub fn now() -> Moment {
-    Moment {
-        awake: awake(),
-        boot: Boot(millis(clock_gettime(ClockId::Boottime))),
-        wall: Wall(i64::try_from(millis(clock_gettime(ClockId::Realtime))).unwrap_or(i64::MAX)),
-    }
+    Moment { awake: awake(), boot: Boot(millis(clock_gettime(ClockId::Boottime))), wall: wall() }
+}
+
+/// Returns the time of the wall clock. The standard library reads it through libc, so tests can shift it with `faketime`.
+fn wall() -> Wall {
+    let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    Wall(i64::try_from(since.map_or(0, |since| since.as_millis())).unwrap_or(i64::MAX))
 }
 
 /// Returns the current time on the clock that stops while the host is suspended.

@@ -7,7 +7,6 @@ use crate::proxy::Proxy;
 use dogwatch_core::lease::JobState;
 use dogwatch_fleet::FleetError;
 use dogwatch_fleet::names;
-use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::{Pid, Signal, kill_process};
 use std::net::SocketAddr;
 use std::process::Command;
@@ -263,30 +262,4 @@ fn a_worker_whose_boot_clock_is_off_by_an_hour_loses_its_job_like_any_other() {
     assert!(run.is_some() && record.run == run);
     assert_eq!(record.result.expect("a result").outcome, "clean");
     harbor.assert_once("one");
-}
-
-#[test]
-fn a_worker_with_a_full_disk_takes_no_job_and_says_so() {
-    let mut harbor = Harbor::new(8);
-    let disk = harbor.dir.path().join("small");
-    std::fs::create_dir(&disk).expect("a directory");
-    let mounted = mount("tmpfs", &disk, "tmpfs", MountFlags::empty(), Some(c"size=1m,mode=700"));
-    if let Err(error) = mounted {
-        return skip(&format!("cannot mount a tmpfs here: {error}"));
-    }
-    let place = disk.join("work");
-    harbor.start_worker_at("anna", harbor.port(), &["--dir", place.to_str().expect("a path of text")]);
-    let here = harbor.until_presence("anna", "it has trouble", |here| here.trouble.is_some());
-    assert!(here.trouble.is_some_and(|why| why.contains("MiB of disk space are free")));
-    harbor.submit("one", "s5");
-    let shown = harbor.succeed(&["fleet", "ls"]);
-    assert!(
-        shown.contains("takes no jobs: only ") && shown.contains("(no worker runs it: anna: only "),
-        "{shown}"
-    );
-    harbor.start_worker("otto");
-    assert_eq!(harbor.until_state("one", JobState::Done).owner, "otto");
-    harbor.signal("anna", Signal::KILL);
-    harbor.wait("anna");
-    unmount(&disk, UnmountFlags::DETACH).expect("unmounted");
 }

@@ -464,10 +464,10 @@ impl Harbor {
         assert!(found.is_ok(), "waited in vain for {what} in the journal of {job}\n{}", self.logs());
     }
 
-    /// Makes the repository refuse every push.
-    pub fn refuse_pushes(&self) {
+    /// Makes the repository refuse every push, or accept them again.
+    pub fn refuse_pushes(&self, refuse: bool) {
         let hook = self.repository().join("hooks/pre-receive");
-        std::fs::write(&hook, "#!/bin/sh\nexit 1\n").expect("written");
+        std::fs::write(&hook, format!("#!/bin/sh\nexit {}\n", i32::from(refuse))).expect("written");
         std::fs::set_permissions(&hook, std::fs::Permissions::from_mode(0o755)).expect("a hook");
     }
 

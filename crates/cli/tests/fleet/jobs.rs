@@ -36,7 +36,7 @@ fn a_job_runs_on_a_worker_and_its_result_is_a_branch() {
 #[test]
 fn a_refused_push_leaves_a_bundle_and_the_job_still_ends() {
     let mut harbor = Harbor::new(8);
-    harbor.refuse_pushes();
+    harbor.refuse_pushes(true);
     harbor.start_worker("anna");
     harbor.submit("one", "s5");
     let result = harbor.until_state("one", JobState::Done).result.expect("a result");

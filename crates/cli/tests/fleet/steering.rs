@@ -156,7 +156,7 @@ fn a_job_that_no_worker_runs_is_shown_with_the_reason_and_waits() {
 #[test]
 fn a_bundle_of_a_refused_push_is_saved_by_a_command() {
     let mut harbor = Harbor::new(8);
-    harbor.refuse_pushes();
+    harbor.refuse_pushes(true);
     harbor.start_worker("anna");
     harbor.submit("one", "s5");
     let result = harbor.until_state("one", JobState::Done).result.expect("a result");

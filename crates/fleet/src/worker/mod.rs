@@ -48,6 +48,10 @@ use tokio::sync::{mpsc, watch};
 pub const MAX_SLOTS: usize = 1024;
 /// The least free space for a new job, in bytes.
 pub const MIN_FREE: u64 = 256 * 1024 * 1024;
+/// With less free space than this the runs of a worker are ended, in bytes: they cannot write their records.
+pub const FULL: u64 = 4 * 1024 * 1024;
+/// How often a worker that holds jobs, or that has too little space for them, looks at its disk.
+const LOOK: Duration = Duration::from_secs(5);
 /// How long a worker waits for its jobs to end when it is drained.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60);
 /// How long one pull waits if more accounts than free slots ask.
@@ -148,6 +152,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     }
     let asked = Arc::new(asked);
     tasks.spawn(hear_drain(worker.clone(), asked.clone()));
+    tasks.spawn(watch_disk(worker.clone()));
     let presence = tokio::spawn(report_presence(worker.clone()));
     let mut by_operator = drained;
     tokio::select! {
@@ -244,12 +249,17 @@ impl Worker {
         }
     }
 
-    /// Returns why this worker can take no job now.
-    fn trouble(&self) -> Option<String> {
+    /// Returns the free space of the disk, in bytes, if it is known.
+    fn free_space(&self) -> Option<u64> {
         // The directory may not exist yet; then its nearest ancestor counts.
         let dir = self.settings.dir.ancestors().find(|dir| dir.exists())?;
         let stat = rustix::fs::statvfs(dir).ok()?;
-        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    /// Returns why this worker can take no job now.
+    fn trouble(&self) -> Option<String> {
+        let free = self.free_space()?;
         (free < MIN_FREE).then(|| format!("only {} MiB of disk space are free", free / 1024 / 1024))
     }
 
@@ -299,10 +309,13 @@ async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
                 worker.changed.notify_one();
             }
             drop(slot);
-            tokio::time::sleep(names::PULL).await;
+            tokio::time::sleep(LOOK).await;
             continue;
         }
-        troubled = false;
+        if std::mem::take(&mut troubled) {
+            worker.say("taking jobs again: there is disk space");
+            worker.changed.notify_one();
+        }
         let until = worker.known_limit(&account).until;
         // The server may still hold an account back that is free by the clock of this machine.
         let parked = until.is_some_and(|until| until.plus(PARKED_SLACK) > clock::now().wall);
@@ -348,6 +361,22 @@ async fn report_presence(worker: Arc<Worker>) {
         let _ = worker.client.put(names::KV_HERE, &key, &worker.presence(), None).await;
         let _ = tokio::time::timeout(names::PRESENCE / 3, worker.changed.notified()).await;
         tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+/// Ends the runs of a worker whose disk is full: they cannot write their records, and other workers can continue them. A file
+/// system reports no changes of its free space, so the worker looks at it while it holds jobs.
+async fn watch_disk(worker: Arc<Worker>) {
+    loop {
+        tokio::time::sleep(LOOK).await;
+        let jobs: Vec<names::JobId> = worker.jobs().values().map(|held| held.job.clone()).collect();
+        if jobs.is_empty() || worker.free_space().is_none_or(|free| free >= FULL) {
+            continue;
+        }
+        worker.say("the disk is full: ending the runs");
+        for job in jobs {
+            worker.order_job(&job, || Order::Fail("the disk of the worker is full".to_owned()));
+        }
     }
 }
 

@@ -41,10 +41,23 @@ pub(crate) enum Order {
         /// Whether another worker owns it already.
         lost: bool,
     },
+    /// It has to end now, because this worker cannot run it.
+    Fail(String),
     /// No work of its account starts until then.
     Limit(Wall),
     /// The operator has lifted the limit.
     Unpark,
+}
+
+/// Why a run was ordered to end.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Ordered {
+    /// Another worker owns the job.
+    Lost,
+    /// The lease is over, or the worker is drained.
+    Drained,
+    /// This worker cannot run it.
+    Failed(String),
 }
 
 /// A claimed job.
@@ -244,7 +257,7 @@ impl Task {
             let mut child = self.start(&checkout, before.as_ref(), &errors)?;
             let (exited, over) = watch::channel(false);
             let copying = tokio::spawn(copying.run(over));
-            let (exit, lost) = self.follow(&mut child, &mut orders, &run_dir).await;
+            let (exit, ordered) = self.follow(&mut child, &mut orders, &run_dir).await;
             if let Exit::Signal(_) = exit {
                 // The keepers of a killed dogwatch end what it started; give them their time.
                 tokio::time::sleep(Duration::from_millis(worker.times().stop.as_millis())).await;
@@ -252,7 +265,7 @@ impl Task {
             exited.send_replace(true);
             let copying = tokio::time::timeout(MAX_REST, copying).await;
             let Ok(Ok(mut copying)) = copying else { return Ok(Input::Stopped) };
-            self.judge(&mut copying, exit, lost, &errors).await
+            self.judge(&mut copying, exit, ordered, &errors).await
         };
         worker.repositories.remove(&checkout);
         Ok(end)
@@ -290,14 +303,14 @@ impl Task {
         })
     }
 
-    /// Follows the process to its end. Returns also whether another worker owns the job.
+    /// Follows the process to its end. Returns also why it was ordered to end, if it was.
     async fn follow(
         &self,
         child: &mut Child,
         orders: &mut mpsc::UnboundedReceiver<Order>,
         run_dir: &watch::Receiver<Option<PathBuf>>,
-    ) -> (Exit, bool) {
-        let mut lost_lease = false;
+    ) -> (Exit, Option<Ordered>) {
+        let mut ordered = None;
         let controls = self.worker.client.subscribe(&self.id.control_subject()).await;
         let steering = tokio::spawn(steer(self.worker.clone(), controls.ok(), run_dir.clone()));
         if let Some(until) = self.worker.parked_until(&self.id.account).await {
@@ -312,7 +325,13 @@ impl Task {
                 order = orders.recv() => match order {
                     Some(Order::Extend(until)) => child.extend(until),
                     Some(Order::End { lost }) => {
-                        lost_lease |= lost;
+                        if lost || ordered.is_none() {
+                            ordered = Some(if lost { Ordered::Lost } else { Ordered::Drained });
+                        }
+                        child.end();
+                    }
+                    Some(Order::Fail(why)) => {
+                        ordered.get_or_insert(Ordered::Failed(why));
                         child.end();
                     }
                     Some(Order::Limit(until)) => drop(tokio::spawn(limit(run_dir.clone(), until))),
@@ -328,26 +347,38 @@ impl Task {
             }
         };
         steering.abort();
-        (exit, lost_lease)
+        (exit, ordered)
     }
 
     /// Decides what the end of the process means.
-    async fn judge(&self, copying: &mut Copying, exit: Exit, lost: bool, errors: &Path) -> Input {
+    async fn judge(
+        &self,
+        copying: &mut Copying,
+        exit: Exit,
+        ordered: Option<Ordered>,
+        errors: &Path,
+    ) -> Input {
         let said = || {
             let text = std::fs::read_to_string(errors).unwrap_or_default();
             one_line(text.lines().find(|line| line.contains("error")).unwrap_or(&text), 300)
         };
         let over = copying.ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
-        match exit {
-            _ if lost || copying.fenced => Input::Stopped,
-            Exit::Code(code) if over => self.finish(copying, code).await,
-            Exit::Code(2) => Input::Finished(refused(said())),
-            Exit::Code(LEASH_ENDED | 129 | 130 | 143) => {
+        if ordered == Some(Ordered::Lost) || copying.fenced {
+            return Input::Stopped;
+        }
+        match (exit, ordered) {
+            (Exit::Code(code), _) if over => self.finish(copying, code).await,
+            (Exit::Code(_), Some(Ordered::Failed(why))) => {
+                self.save(copying).await;
+                Input::Crashed(why)
+            }
+            (Exit::Code(2), _) => Input::Finished(refused(said())),
+            (Exit::Code(LEASH_ENDED | 129 | 130 | 143), _) => {
                 self.save(copying).await;
                 Input::Stopped
             }
-            Exit::Code(code) => Input::Crashed(format!("dogwatch exited with {code}: {}", said())),
-            Exit::Signal(signal) => {
+            (Exit::Code(code), _) => Input::Crashed(format!("dogwatch exited with {code}: {}", said())),
+            (Exit::Signal(signal), _) => {
                 self.save(copying).await;
                 Input::Crashed(format!("dogwatch was killed by signal {signal}"))
             }
@@ -420,7 +451,7 @@ async fn relay(
     cancel: watch::Sender<bool>,
 ) {
     while let Some(order) = orders.recv().await {
-        if matches!(order, Order::End { .. }) {
+        if matches!(order, Order::End { .. } | Order::Fail(_)) {
             cancel.send_replace(true);
         }
         // The child may have ended already.
