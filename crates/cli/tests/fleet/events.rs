@@ -1,4 +1,4 @@
-//! Events that tests wait for without polling: changes of records, and marks of agents.
+//! Events that tests wait for without polling: changes of records, marks of agents, and lines of logs.
 
 use dogwatch_core::lease::JobRecord;
 use dogwatch_fleet::names::JobId;
@@ -6,8 +6,9 @@ use dogwatch_fleet::{JoinLine, blocking};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify::{self, CreateFlags, WatchFlags};
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -52,45 +53,59 @@ impl Records {
     }
 }
 
-/// The file with the marks of the agents.
-pub struct Marks(OwnedFd);
+/// A file that grows: the marks of the agents, or a log.
+pub struct Growing {
+    path: PathBuf,
+    changes: OwnedFd,
+}
 
-impl Marks {
-    pub fn at(path: &Path) -> Marks {
+impl Growing {
+    /// Creates the file, or empties it.
+    pub fn at(path: &Path) -> Growing {
         std::fs::write(path, "").expect("written");
-        let fd = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
-        inotify::add_watch(&fd, path, WatchFlags::MODIFY).expect("a watch");
-        Marks(fd)
+        let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
+        inotify::add_watch(&changes, path, WatchFlags::MODIFY).expect("a watch");
+        Growing { path: path.to_owned(), changes }
     }
 
-    /// Waits until something holds, and looks again after each mark. Returns whether it holds.
+    /// Returns a descriptor that appends to the file.
+    pub fn appends(&self) -> File {
+        File::options().append(true).open(&self.path).expect("the file")
+    }
+
+    /// Waits until the file contains a text. Returns whether it does.
+    pub fn wait_for(&self, limit: Duration, text: &str) -> bool {
+        self.wait(limit, || std::fs::read_to_string(&self.path).is_ok_and(|all| all.contains(text)))
+    }
+
+    /// Waits until something holds, and looks again when the file has grown. Returns whether it holds.
     pub fn wait(&self, limit: Duration, right: impl Fn() -> bool) -> bool {
         let until = Instant::now() + limit;
         loop {
-            while rustix::io::read(&self.0, &mut [0; 4096]).is_ok() {}
+            while rustix::io::read(&self.changes, &mut [0; 4096]).is_ok() {}
             if right() {
                 return true;
             }
-            if !self.wait_for_mark(until.saturating_duration_since(Instant::now())) {
+            if !self.grows(until.saturating_duration_since(Instant::now())) {
                 return right();
             }
         }
     }
 
-    /// Waits for a span without a mark.
+    /// Waits for a span in which the file does not grow.
     pub fn wait_for_silence(&self, span: Duration, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while Instant::now() < until {
-            while rustix::io::read(&self.0, &mut [0; 4096]).is_ok() {}
-            if !self.wait_for_mark(span) {
+            while rustix::io::read(&self.changes, &mut [0; 4096]).is_ok() {}
+            if !self.grows(span) {
                 return true;
             }
         }
         false
     }
 
-    fn wait_for_mark(&self, limit: Duration) -> bool {
+    fn grows(&self, limit: Duration) -> bool {
         let limit = Timespec::try_from(limit).expect("seconds");
-        poll(&mut [PollFd::new(&self.0, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
+        poll(&mut [PollFd::new(&self.changes, PollFlags::IN)], Some(&limit)).is_ok_and(|ready| ready > 0)
     }
 }

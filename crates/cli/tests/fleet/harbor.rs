@@ -1,6 +1,6 @@
 //! A server, a repository with loops, and workers that each have a home of their own.
 
-use crate::events::{Marks, Records};
+use crate::events::{Growing, Records};
 use crate::kit::nats;
 use dogwatch_core::lease::{JobRecord, JobState};
 use dogwatch_core::time::moment::Wall;
@@ -11,7 +11,7 @@ use dogwatch_fleet::{Client, JoinLine, Name, submit};
 use rustix::process::{Pid, Signal, kill_process};
 use serde::de::DeserializeOwned;
 use std::collections::BTreeMap;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -42,7 +42,7 @@ pub struct Harbor {
     runtime: Runtime,
     client: Option<Client>,
     records: Option<Records>,
-    marks: Marks,
+    marks: Growing,
 }
 
 /// A server, and the ports for clients and for other servers.
@@ -50,12 +50,14 @@ struct Server {
     port: u16,
     route: u16,
     child: Option<Child>,
+    log: Option<Growing>,
 }
 
 /// A worker's process.
 pub struct Working {
     child: Child,
     name: String,
+    log: Growing,
 }
 
 pub fn name(text: &str) -> Name {
@@ -64,15 +66,6 @@ pub fn name(text: &str) -> Name {
 
 pub fn id(job: &str) -> JobId {
     JobId { account: name(ACCOUNT), job: name(job) }
-}
-
-/// Waits until something holds.
-pub fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let start = Instant::now();
-    while !holds() {
-        assert!(start.elapsed() < TIMEOUT, "waited in vain until {what}");
-        std::thread::sleep(Duration::from_millis(30));
-    }
 }
 
 fn free_port() -> u16 {
@@ -91,8 +84,8 @@ impl Harbor {
         let dir = TempDir::new().expect("a directory");
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
-        let marks = Marks::at(&dir.path().join("marks"));
-        let server = |_| Server { port: free_port(), route: free_port(), child: None };
+        let marks = Growing::at(&dir.path().join("marks"));
+        let server = |_| Server { port: free_port(), route: free_port(), child: None, log: None };
         let all = (0..servers).map(server).collect();
         let (workers, client, records) = (Vec::new(), None, None);
         let mut harbor = Harbor { dir, servers: all, lease, workers, runtime, client, records, marks };
@@ -101,8 +94,7 @@ impl Harbor {
         let client = harbor.runtime.block_on(Client::connect(&join, false, Arc::new(|_| {})));
         harbor.client = Some(client.expect("a connection"));
         let setup = Setup { replicas: servers, ack_wait: Duration::from_secs(lease / 2) };
-        // A cluster elects a leader before it takes requests.
-        until("the streams exist", || {
+        harbor.until_ready("the streams exist", || {
             let made = harbor.block_on(|client| async move {
                 setup::create(&client, setup).await?;
                 setup::account(&client, &name(ACCOUNT), cap, setup).await
@@ -160,20 +152,29 @@ impl Harbor {
             }
             let config = self.dir.path().join(format!("nats-{at}.conf"));
             std::fs::write(&config, text).expect("written");
-            let log = std::fs::File::create(self.dir.path().join(format!("nats-{at}.out"))).expect("a log");
+            let log = Growing::at(&self.dir.path().join(format!("nats-{at}.out")));
             let mut command = Command::new(nats::program());
-            let child = command.arg("-c").arg(&config).stdout(Stdio::null()).stderr(log).spawn();
-            server.child = Some(child.expect("nats-server"));
+            let child = command.arg("-c").arg(&config).stdout(Stdio::null()).stderr(log.appends()).spawn();
+            (server.child, server.log) = (Some(child.expect("nats-server")), Some(log));
         }
-        for server in &self.servers {
-            let port = server.port;
-            until("the server listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+        for log in self.servers.iter().filter_map(|server| server.log.as_ref()) {
+            assert!(log.wait_for(TIMEOUT, "Server is ready"), "a server did not start");
+        }
+    }
+
+    /// Waits until servers that have just started answer. A cluster elects a leader before it takes requests, which its first
+    /// server logs.
+    fn until_ready(&self, what: &str, right: impl Fn() -> bool) {
+        let log = self.servers[0].log.as_ref().expect("a server");
+        let until = Instant::now() + TIMEOUT;
+        while !log.wait(Duration::from_secs(1), &right) {
+            assert!(Instant::now() < until, "waited in vain until {what}");
         }
     }
 
     /// Waits until the streams of a server that has just started answer.
     pub fn until_answers(&self) {
-        until("the streams answer", || {
+        self.until_ready("the streams answer", || {
             let info = self.block_on(|client| async move {
                 client.api(&format!("STREAM.INFO.{}", names::JOBS), &serde_json::json!({})).await
             });
@@ -325,7 +326,7 @@ impl Harbor {
     pub fn start_worker_by(&mut self, worker: &str, line: &str, flags: &[&str], command: &mut Command) {
         let home = self.dir.path().join(worker);
         std::fs::create_dir_all(&home).expect("a home");
-        let log = std::fs::File::create(self.dir.path().join(format!("{worker}.log"))).expect("a log");
+        let log = Growing::at(&self.dir.path().join(format!("{worker}.log")));
         let child = command
             .args(["work", line, "--allow-repo", "*", "--lease"])
             .arg(format!("{}s", self.lease))
@@ -336,9 +337,9 @@ impl Harbor {
             .env(crate::kit::MARK, self.dir.path())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
-            .stderr(log)
+            .stderr(log.appends())
             .spawn();
-        self.workers.push(Working { child: child.expect("a worker"), name: worker.to_owned() });
+        self.workers.push(Working { child: child.expect("a worker"), name: worker.to_owned(), log });
     }
 
     pub fn start_worker(&mut self, worker: &str) {
@@ -353,6 +354,20 @@ impl Harbor {
 
     pub fn signal(&self, worker: &str, signal: Signal) {
         kill_process(self.pid(worker), signal).expect("a signal");
+    }
+
+    /// Waits until a worker has printed a text.
+    #[track_caller]
+    pub fn until_says(&self, worker: &str, text: &str) {
+        let working = self.workers.iter().find(|working| working.name == worker).expect("a worker");
+        assert!(working.log.wait_for(TIMEOUT, text), "{worker} never said `{text}`\n{}", self.logs());
+    }
+
+    /// Drains a worker, which gives every answer to the queue before it ends.
+    #[track_caller]
+    pub fn drain(&mut self, worker: &str) {
+        self.signal(worker, Signal::TERM);
+        assert!(self.wait(worker).success(), "{}", self.logs());
     }
 
     /// Waits for the end of a worker's process.
