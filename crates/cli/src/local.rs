@@ -24,8 +24,8 @@ pub fn choose(utc: bool) {
 
 fn format(at: Wall, format: &str) -> String {
     // Unit tests must not depend on the machine.
-    let system = || if cfg!(test) { TimeZone::UTC } else { TimeZone::system() };
-    formatted(at, ZONE.get_or_init(system), format)
+    let own = || if cfg!(test) { TimeZone::UTC } else { dogwatch_host::clock::zone() };
+    formatted(at, ZONE.get_or_init(own), format)
 }
 
 fn formatted(at: Wall, zone: &TimeZone, format: &str) -> String {

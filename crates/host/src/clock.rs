@@ -1,6 +1,7 @@
 //! The clocks. No other module reads the time.
 
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
+use jiff::tz::TimeZone;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Returns the current moment on all three clocks.
@@ -27,7 +28,18 @@ fn millis(t: Timespec) -> u64 {
 /// Returns local time minus UTC at a moment, in seconds.
 pub fn utc_offset_s(at: Wall) -> i32 {
     let Ok(at) = jiff::Timestamp::from_millisecond(at.0) else { return 0 };
-    jiff::tz::TimeZone::system().to_offset(at).seconds()
+    zone().to_offset(at).seconds()
+}
+
+/// The file that defines the time zone of the machine, unless `TZ` names another one.
+const LOCAL_ZONE: &str = "/etc/localtime";
+
+/// Returns the time zone of this process: that of `TZ`, otherwise that of the machine.
+pub fn zone() -> TimeZone {
+    // `TimeZone::system` lists all zones that the machine knows, in order to find the name of one of them.
+    let of_machine = || TimeZone::tzif("Local", &std::fs::read(LOCAL_ZONE).ok()?).ok();
+    let of_machine = std::env::var_os("TZ").is_none().then(of_machine).flatten();
+    of_machine.unwrap_or_else(TimeZone::system)
 }
 
 /// Returns the id of this boot. Pids and boot clock values are comparable only within one boot.

@@ -65,6 +65,20 @@ fn an_iteration_costs_few_system_calls_programs_and_syncs() {
 }
 
 #[test]
+fn a_run_does_not_list_the_time_zones_of_the_machine() {
+    if !std::path::Path::new("/etc/localtime").exists() {
+        return skip("this machine has no /etc/localtime");
+    }
+    let project = Project::new();
+    project.ralph("agent: 'true'\nidle: {delay: 1s}\nbudget: {day: {tokens: 1000}}", "Go on.");
+    let options = ["-f", "-E", "TZ", "-e", "trace=openat"];
+    let Some(trace) = traced(&project, &options, &["run", "loop", "-n", "1"]) else { return };
+    assert!(trace.iter().any(|line| line.contains("/etc/localtime")), "{trace:?}");
+    let listed: Vec<&String> = trace.iter().filter(|line| line.contains("zoneinfo")).collect();
+    assert!(listed.is_empty(), "{listed:?}");
+}
+
+#[test]
 fn a_longer_wait_costs_no_more_system_calls() {
     let project = Project::new();
     let waits = |delay: &str| {

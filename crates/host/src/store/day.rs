@@ -3,6 +3,7 @@
 //! If a day limit is set, the driver reads this usage before each session. Only journals written today are opened, and only the lines
 //! appended since the last read are parsed.
 
+use crate::clock;
 use dogwatch_core::record::day::DayUse;
 use dogwatch_core::record::event::Usage;
 use dogwatch_core::record::view::Used;
@@ -140,7 +141,7 @@ fn ended_usage(usage: &Usage) -> Used {
 /// Returns the start and the end of the day of this moment.
 fn day_of(now: Wall) -> (Wall, Wall) {
     let whole = || {
-        let at = jiff::Timestamp::from_millisecond(now.0).ok()?.to_zoned(jiff::tz::TimeZone::system());
+        let at = jiff::Timestamp::from_millisecond(now.0).ok()?.to_zoned(clock::zone());
         let begin = at.start_of_day().ok()?;
         let end = at.tomorrow().and_then(|next| next.start_of_day()).ok()?;
         Some((Wall(begin.timestamp().as_millisecond()), Wall(end.timestamp().as_millisecond())))

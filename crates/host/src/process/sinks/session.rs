@@ -198,7 +198,7 @@ fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
     resets_at.resolve(clock::now().wall, |zone, at| {
         let zone = match zone {
             Some(name) => jiff::tz::TimeZone::get(name).ok()?,
-            None => jiff::tz::TimeZone::system(),
+            None => clock::zone(),
         };
         let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
         Some(zone.to_offset(at).seconds())
