@@ -1,14 +1,14 @@
-//! The crate for programs without an async runtime: one call starts a runtime, works and returns.
+//! Blocking calls for programs without an async runtime. Each call starts a runtime and ends it.
 
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
 use crate::names::JobId;
+use crate::operator::{runtime, silent};
 use crate::record::{Job, JobRecord, JobState};
 use crate::setup::{self, Setup};
 use crate::worker::{self, Settings};
 use crate::{names, submit};
 use dogwatch_core::time::moment::Wall;
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
 /// Ends a worker from another thread.
@@ -27,11 +27,6 @@ pub fn drain() -> (Drain, watch::Receiver<bool>) {
     (Drain(switch), watched)
 }
 
-fn runtime() -> Result<Runtime, FleetError> {
-    let made = Builder::new_current_thread().enable_all().build();
-    made.map_err(|error| FleetError::BadAnswer(format!("cannot start: {error}")))
-}
-
 /// Works until it is drained.
 pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Result<(), FleetError> {
     runtime()?.block_on(worker::work(settings, log, drain))
@@ -40,7 +35,7 @@ pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Resul
 /// Creates the streams and buckets, and the queue of an account with its cap on jobs at once.
 pub fn set_up(join: &JoinLine, account: &names::Name, cap: i64, setup: Setup) -> Result<(), FleetError> {
     runtime()?.block_on(async {
-        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
+        let client = Client::connect(join, false, silent()).await?;
         setup::create(&client, setup).await?;
         setup::account(&client, account, cap, setup).await
     })
@@ -52,7 +47,7 @@ pub fn follow(
     mut on_change: impl FnMut(JobId, JobRecord) -> bool,
 ) -> Result<(), FleetError> {
     runtime()?.block_on(async {
-        let client = Client::connect(join, true, std::sync::Arc::new(|_| {})).await?;
+        let client = Client::connect(join, true, silent()).await?;
         let mut records = client.watch(names::KV_JOBS, ">");
         loop {
             let stored = records.next().await;
@@ -70,7 +65,7 @@ pub fn follow(
 /// with an error.
 pub fn follow_poison(join: &JoinLine, notify: impl Fn(JobId, JobRecord)) -> Result<(), FleetError> {
     runtime()?.block_on(async {
-        let client = Client::connect(join, true, std::sync::Arc::new(|_| {})).await?;
+        let client = Client::connect(join, true, silent()).await?;
         let mut records = client.watch(names::KV_JOBS, ">");
         loop {
             let stored = records.next().await;
@@ -96,7 +91,7 @@ pub fn submit(
 ) -> Result<(), SubmitError> {
     let runtime = runtime()?;
     runtime.block_on(async {
-        let client = Client::connect(join, false, std::sync::Arc::new(|_| {})).await?;
+        let client = Client::connect(join, false, silent()).await?;
         for (id, job) in jobs {
             if !submit::has_account(&client, &id.account).await? {
                 return Err(SubmitError::NoAccount(id.account.clone()));
@@ -118,7 +113,7 @@ pub fn submit(
 /// Why a job was not queued.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum SubmitError {
-    /// The fleet does not know the account.
+    /// The fleet has no such account.
     #[error("the fleet has no account {0}")]
     NoAccount(names::Name),
     /// A job of that name exists.

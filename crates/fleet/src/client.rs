@@ -187,7 +187,7 @@ impl Client {
         self.nats.try_server_info().map(|info| info.version)
     }
 
-    /// Returns how often a connection was made. It changes when pulls have to be repeated.
+    /// Returns the number of connections that were made. When it changes, pulls have to be repeated.
     pub fn connections(&self) -> watch::Receiver<u64> {
         self.connections.clone()
     }

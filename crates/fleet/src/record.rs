@@ -53,7 +53,7 @@ impl Job {
     }
 }
 
-/// That a worker is present, and what it does.
+/// The presence of a worker: what it offers, and what it does.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Presence {
     /// The worker.

@@ -1,4 +1,4 @@
-//! Puts jobs into the queue.
+//! Queues jobs.
 
 use crate::client::{Client, FleetError};
 use crate::names::{self, JobId, Name};

@@ -1,4 +1,4 @@
-//! The operator's side of a fleet, with a real NATS server: who may connect, and what a worker may do.
+//! The operator's side of a fleet, with a real NATS server: its users, and what a worker may do.
 
 use crate::kit::{Project, Running, nats};
 use dogwatch_fleet::client::Client;
@@ -227,7 +227,7 @@ fn a_server_ends_with_the_command_that_runs_it_even_when_it_is_killed() {
     let up = fleet.up();
     let second =
         fleet.project.call(&["fleet", "up", "--nats-server", nats::program().to_str().expect("text")]);
-    assert!(second.assert_code(2).stderr.contains("runs already"), "{}", second.stderr);
+    assert!(second.assert_code(2).stderr.contains("is already running"), "{}", second.stderr);
     up.kill();
     fleet.project.wait_until_no_process_left();
     // The streams and buckets are still there.

@@ -58,7 +58,7 @@ pub enum Decision {
         /// The new record.
         record: Box<JobRecord>,
     },
-    /// Tell the queue that the delivery is still in progress.
+    /// Report to the queue that the delivery is still in progress.
     KeepDelivery,
     /// Start the run, or continue the one that the record names. It may live until the moment.
     Start {

@@ -1,4 +1,4 @@
-//! Puts the pieces of a journal together to lines.
+//! Joins the pieces of a journal to lines.
 
 use dogwatch_host::store::journal::MAX_LINE;
 

@@ -116,7 +116,9 @@ async fn create_accounts(client: &Client, accounts: &[Name], setup: Setup) -> Re
 /// Returns an async runtime for this thread.
 pub(crate) fn runtime() -> Result<Runtime, FleetError> {
     let made = Builder::new_current_thread().enable_all().build();
-    made.map_err(|error| FleetError::BadAnswer(format!("cannot start: {error}")))
+    made.map_err(|error| {
+        FleetError::BadAnswer(format!("cannot start the runtime of the connection: {error}"))
+    })
 }
 
 /// Returns a log that drops its lines: requests return their own errors.

@@ -71,7 +71,7 @@ impl Fleet {
             name: name.to_owned(),
             state: MachineState::Down,
             since: now,
-            why: Some("not heard of for a minute; its jobs move when their leases end".to_owned()),
+            why: Some("no sign of life for a minute; its jobs move when their leases end".to_owned()),
             version: None,
             runs: 0,
             detail: None,

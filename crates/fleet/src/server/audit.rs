@@ -1,4 +1,4 @@
-//! Whether a server keeps what a fleet relies on.
+//! Checks whether the version and the configuration of a server suffice for a fleet.
 
 use crate::names::MIN_SERVER;
 use std::fmt;

@@ -1,4 +1,4 @@
-//! The fleet's book: its name, where its server listens, and who may connect.
+//! The fleet's book: its name, the address of its server, and its users.
 
 use crate::join::JoinLine;
 use crate::names::Name;
@@ -122,8 +122,8 @@ pub struct Book {
 /// Why the book cannot be changed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BookError {
-    /// There is a user with this name.
-    #[error("`{0}` has joined already")]
+    /// A user has this name.
+    #[error("`{0}` has already joined")]
     Taken(Name),
     /// No worker has this name.
     #[error("worker `{0}` does not exist")]
@@ -131,8 +131,8 @@ pub enum BookError {
     /// A worker without accounts could run nothing.
     #[error("a worker needs at least one account")]
     NoAccount,
-    /// There are too many users or accounts.
-    #[error("at most {MAX_USERS} workers with {MAX_ACCOUNTS} accounts each")]
+    /// The fleet has too many users, or a worker too many accounts.
+    #[error("a fleet has at most {MAX_USERS} workers with {MAX_ACCOUNTS} accounts each")]
     TooMany,
 }
 

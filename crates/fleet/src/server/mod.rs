@@ -1,4 +1,4 @@
-//! The operator's side of a fleet: who may connect, the files of the server, and whether a server is good enough.
+//! The operator's side of a fleet: its users, the files of the server, and checks of the server.
 //!
 //! Everything here is pure. `dogwatch fleet` reads and writes the files and runs the server.
 

@@ -1,4 +1,4 @@
-//! Limits that all workers of an account share: refusals of the provider, the budget of a day, and notices about poison.
+//! Limits that all workers of an account share: refusals of the provider and the budget of a day.
 
 use super::Worker;
 use super::reserving::budget_of;

@@ -55,7 +55,7 @@ impl Child {
             Some(run) => command.args(["resume", run.as_str(), "--adopt", "--at"]).arg(start.tree),
             None => command.arg("run").args(&start.args),
         };
-        // The leash is the standard input: it is the one descriptor that a process can hand over without more ado.
+        // The leash is the standard input, because every program passes that on to its child.
         command.args(["--leash", "0", "--json"]);
         if start.resume.is_none() && !start.loop_args.is_empty() {
             command.arg("--").args(start.loop_args);

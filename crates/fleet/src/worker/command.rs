@@ -13,7 +13,7 @@ const MAX_OUTPUT: u64 = 256 * 1024;
 /// Why a command did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum CommandError {
-    /// It could not be started, or a file of its could not be written.
+    /// It could not be started, or a file could not be written.
     #[error("{0}")]
     Io(String),
     /// It failed.
@@ -32,7 +32,7 @@ pub enum CommandError {
     Canceled,
 }
 
-/// Tells the commands of a job that it was ended.
+/// Cancels the commands of a job.
 #[derive(Clone, Debug)]
 pub struct Cancel(watch::Receiver<bool>);
 

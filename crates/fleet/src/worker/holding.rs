@@ -68,7 +68,7 @@ fn nonce() -> Result<String, getrandom::Error> {
     Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
 }
 
-/// Why a delivered job is not taken.
+/// Why this worker does not take a delivered job.
 enum NotTaken {
     /// No worker can run this message.
     Never(String),

@@ -1,4 +1,4 @@
-//! The copy of a run's journal on the server: fenced by the sequence number of its last piece.
+//! The copy of a run's journal on the server. The sequence number of its last piece is the fence.
 
 use crate::client::{Client, FleetError, From};
 use crate::names::{self, JobId};
@@ -159,9 +159,9 @@ pub enum Line {
     Limited(Wall),
     /// The run ended.
     Ended {
-        /// How.
+        /// The outcome.
         outcome: String,
-        /// With which code.
+        /// The exit code.
         exit_code: i32,
     },
     /// Nothing of interest.

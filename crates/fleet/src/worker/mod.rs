@@ -9,7 +9,7 @@
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
 //! reserving.rs shares of the budget of the day that running jobs hold
-//! slots.rs     who gets the next free slot        refusals.rs the jobs that this worker does not run
+//! slots.rs     which account gets a free slot     refusals.rs the jobs that this worker does not run
 //! ```
 
 pub(crate) mod account;
@@ -185,7 +185,7 @@ impl Worker {
         &self.settings.join.user
     }
 
-    /// Returns a time of the lease rule as a duration.
+    /// Returns the times of the lease rule.
     pub fn times(&self) -> Times {
         self.settings.times
     }

@@ -487,7 +487,7 @@ fn restore(tree: &Path, run: &RunId, journal: &[u8]) -> io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Tells a run that its provider refuses work.
+/// Passes the end of a limit on to a run.
 async fn limit(run_dir: watch::Receiver<Option<PathBuf>>, until: Wall) {
     post_to_new_run(run_dir, "/v1/limit", serde_json::json!({ "until": until })).await;
 }

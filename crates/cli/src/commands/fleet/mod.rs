@@ -1,4 +1,4 @@
-//! `dogwatch fleet`: sets up and runs the server of a fleet, and decides who may connect.
+//! `dogwatch fleet`: sets up and runs the server of a fleet, and manages its users.
 
 mod account;
 mod certificates;
@@ -145,7 +145,7 @@ fn made(dir: &FleetDir, book: &Book) -> String {
     format!(
         "made the fleet {name} in {dir}\n  \
            {config}  the server's configuration: TLS, every message synced\n  \
-           {users}  who may connect, with secrets\n  \
+           {users}  the users, with secrets\n  \
            {ca}, {cert}  certificates, valid for ten years\n  \
            {line}  the join line of the operator, for `submit`, `top --fleet` and `serve --fleet`\n\
          start the server: dogwatch fleet up{flag}\n\

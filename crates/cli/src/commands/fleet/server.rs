@@ -53,7 +53,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return Err(CliError::with_help(fault.what, fault.fix));
     }
     if running(&dir).is_some() {
-        return Err(CliError::usage(format!("the server of {} runs already", dir.path().display())));
+        return Err(CliError::usage(format!("the server of {} is already running", dir.path().display())));
     }
     let signals = signals().map_err(|e| CliError::internal(format!("cannot set up signals: {e}")))?;
     let mut server = Server::start(&program, &dir)?;
