@@ -20,6 +20,12 @@ pub enum CliError {
     Internal { message: String },
 }
 
+impl From<Vec<Diagnostic>> for CliError {
+    fn from(diagnostics: Vec<Diagnostic>) -> CliError {
+        CliError::Diagnostics(diagnostics)
+    }
+}
+
 impl CliError {
     /// Returns a usage error.
     pub fn usage(message: impl Into<String>) -> CliError {

@@ -6,13 +6,10 @@ use crate::learned_limits::LearnedLimits;
 use dogwatch_config::diagnostic::Source;
 use dogwatch_config::frontmatter;
 use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
-use dogwatch_config::{
-    Diagnostic, Flags, Format, GraphSources, Machine, Setting, Sources, load, load_external, load_graph,
-};
-use dogwatch_core::record::ids::NodeName;
+use dogwatch_config::{Flags, Format, Loaded, Machine, Sources, load, load_external, load_graph};
 #[cfg(feature = "fleet")]
 use dogwatch_core::record::notification::NotifyPolicy;
-use dogwatch_core::settings::{Plan, ReaderName, WatchPolicy};
+use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::watch::limits::{Estimate, Key};
 use dogwatch_host::fs::wake;
 use dogwatch_host::prompt;
@@ -26,8 +23,6 @@ use std::path::{Path, PathBuf};
 pub const LOOP_FILE: &str = "RALPH.md";
 /// The project's settings, in the directory where dogwatch is started.
 pub const PROJECT_FILE: &str = "dogwatch.toml";
-/// How the origin of a setting begins if a flag sets it.
-const FLAG: &str = "flag ";
 /// The names of loop and graph files in their directory.
 pub const LOOP_FILES: [&str; 5] = [LOOP_FILE, "graph.yaml", "graph.yml", "graph.toml", "graph.json"];
 
@@ -89,35 +84,6 @@ pub struct LoopFile {
     format: Option<Format>,
 }
 
-/// A validated plan with its diagnostics and explanation.
-pub struct Planned {
-    pub plan: Plan,
-    pub warnings: Vec<Diagnostic>,
-    /// Errors that prevent the plan from running on this machine.
-    faults: Vec<Diagnostic>,
-    /// Every effective setting. For a graph, the settings that its nodes share.
-    pub explain: Vec<Setting>,
-    /// For the first nodes of a graph, the settings that differ from the shared ones.
-    pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
-    /// The size of a loop's prompt.
-    pub prompt_bytes: usize,
-    /// The notices about the learned limits for the user.
-    pub limit_notices: Vec<String>,
-}
-
-impl Planned {
-    /// Returns the keys that flags set.
-    pub fn flags(&self) -> Vec<String> {
-        let set = self.explain.iter().filter(|setting| setting.origin.starts_with(FLAG));
-        set.map(|setting| setting.key.to_owned()).collect()
-    }
-
-    /// Returns an error if this machine cannot run the plan.
-    pub fn runs_here(&self) -> Result<(), CliError> {
-        if self.faults.is_empty() { Ok(()) } else { Err(CliError::Diagnostics(self.faults.clone())) }
-    }
-}
-
 impl LoopFile {
     /// Finds and reads the loop or graph file. `path` is the file, or a directory that contains it.
     pub fn find(path: &Path) -> Result<LoopFile, CliError> {
@@ -154,7 +120,7 @@ impl LoopFile {
 
     /// Validates the file together with the user's and the project's settings. `explain` also collects the settings
     /// of each graph node; a loop always includes them.
-    pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Planned, CliError> {
+    pub fn load(&self, flags: &Flags, args: &[String], explain: bool) -> Result<Loaded, CliError> {
         let user = read_settings(home::user_config_file())?;
         let project = read_settings(Some(self.work_dir.join(PROJECT_FILE)))?;
         let beside = self.path.parent().unwrap_or(&self.work_dir);
@@ -162,34 +128,12 @@ impl LoopFile {
         let here = Here { work_dir: &self.work_dir, beside, learned };
         let user = user.as_ref().map(|(name, text)| Source { name, text });
         let project = project.as_ref().map(|(name, text)| Source { name, text });
-        let source = Source { name: &self.shown, text: &self.text };
+        let file = Source { name: &self.shown, text: &self.text };
         let (detect, machine) = (&dogwatch_agents::detect, Some(&here as &dyn Machine));
-        let Some(format) = self.format else {
-            let node_name = &self.name();
-            let sources =
-                Sources { loop_file: source, user, project, flags, args, node_name, detect, machine };
-            let loaded = load(&sources).map_err(CliError::Diagnostics)?;
-            return Ok(Planned {
-                plan: loaded.plan,
-                warnings: loaded.warnings,
-                faults: loaded.faults,
-                explain: loaded.explain,
-                explain_nodes: Vec::new(),
-                prompt_bytes: loaded.body.len(),
-                limit_notices: here.learned.take_notices(),
-            });
-        };
-        let sources =
-            GraphSources { graph: source, format, user, project, flags, args, detect, machine, explain };
-        let loaded = load_graph(&sources).map_err(CliError::Diagnostics)?;
-        Ok(Planned {
-            plan: loaded.plan,
-            warnings: loaded.warnings,
-            faults: loaded.faults,
-            explain: loaded.explain,
-            explain_nodes: loaded.explain_nodes,
-            prompt_bytes: 0,
-            limit_notices: here.learned.take_notices(),
+        let sources = Sources { file, user, project, flags, args, detect, machine };
+        Ok(match self.format {
+            Some(format) => load_graph(&sources, format, explain)?,
+            None => load(&sources, &self.name())?,
         })
     }
 }
@@ -200,19 +144,10 @@ pub fn user_notify() -> Result<NotifyPolicy, CliError> {
     let user = read_settings(home::user_config_file())?;
     let user = user.as_ref().map(|(name, text)| Source { name, text });
     // The policy is part of every loop's settings, so any loop has it.
-    let loop_file = Source { name: "fleet", text: "---\nagent: sh\n---\n-\n" };
-    let (flags, detect) = (&Flags::default(), &dogwatch_agents::detect);
-    let sources = Sources {
-        loop_file,
-        user,
-        project: None,
-        flags,
-        args: &[],
-        node_name: "fleet",
-        detect,
-        machine: None,
-    };
-    let loaded = load(&sources).map_err(CliError::Diagnostics)?;
+    let file = Source { name: "fleet", text: "---\nagent: sh\n---\n-\n" };
+    let flags = Flags::default();
+    let sources = Sources { user, ..Sources::of_file(file, &flags, &dogwatch_agents::detect) };
+    let loaded = load(&sources, "fleet")?;
     Ok(loaded.plan.nodes.first().map(|node| node.settings.notify.clone()).unwrap_or_default())
 }
 
@@ -222,7 +157,7 @@ pub fn external_policy() -> Result<WatchPolicy, CliError> {
     let project = read_settings(Some(PathBuf::from(PROJECT_FILE)))?;
     let user = user.as_ref().map(|(name, text)| Source { name, text });
     let project = project.as_ref().map(|(name, text)| Source { name, text });
-    load_external(user, project).map_err(CliError::Diagnostics)
+    Ok(load_external(user, project)?)
 }
 
 /// This machine, as the validation sees it: programs and globs are resolved from the directory where sessions run,
@@ -251,6 +186,10 @@ impl Machine for Here<'_> {
 
     fn learned(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
         self.learned.of(agent, base)
+    }
+
+    fn take_notices(&self) -> Vec<String> {
+        self.learned.take_notices()
     }
 }
 

@@ -4,9 +4,10 @@
 //! run starts. The last run is the newest one that this user's registry knows, so an agent cannot make one up.
 
 use crate::error::{CliError, print_line};
-use crate::loading::{LoopFile, Planned};
+use crate::loading::LoopFile;
 use crate::runs::runs_in;
 use crate::secrets;
+use dogwatch_config::Loaded;
 use dogwatch_config::changes::{Change, changes as differing};
 use dogwatch_core::record::event::{Event, Pin, Recorded, RunStarted};
 use dogwatch_core::record::ids::NodeName;
@@ -37,7 +38,7 @@ pub struct Changed {
 }
 
 /// Returns what changed since the last run of this loop. `None` without an earlier run or a change.
-pub fn changes(state: &StateDir, file: &LoopFile, loaded: &Planned) -> Option<Changed> {
+pub fn changes(state: &StateDir, file: &LoopFile, loaded: &Loaded) -> Option<Changed> {
     let registry = Registry::of_user();
     let known = runs_in(&state.runs()).into_iter().take(MAX_SEARCHED);
     let mut known = known.filter(|run| registry.knows(&run.id, &run.dir));

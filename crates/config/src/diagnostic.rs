@@ -3,7 +3,7 @@
 //! A diagnostic contains a printable copy of the line it points at, so it can be rendered, stored or sent
 //! without the file. A load collects all diagnostics, so that the user can fix them in one pass.
 
-use crate::document::Span;
+use crate::document::{Span, SyntaxError};
 use crate::limits::MAX_DIAGNOSTICS;
 use annotate_snippets::{AnnotationKind, Group, Level, Renderer, Snippet};
 use dogwatch_core::text::figures::count;
@@ -213,6 +213,20 @@ impl Diagnostics {
     /// Adds an error about a file as a whole.
     pub fn error_in(&mut self, source: Source<'_>, message: impl AsRef<str>) -> &mut Diagnostic {
         self.push(Severity::Error, source, None, message.as_ref())
+    }
+
+    /// Adds an error for each syntax error. One without a place is reported at the start of the part that was parsed.
+    pub fn syntax_errors(
+        &mut self,
+        source: Source<'_>,
+        what: &str,
+        start: usize,
+        errors: impl IntoIterator<Item = SyntaxError>,
+    ) {
+        for SyntaxError { message, span, help } in errors {
+            let span = span.unwrap_or(start..start);
+            self.error(source, span, format!("invalid {what}: {message}")).help = help.map(str::to_owned);
+        }
     }
 
     /// Returns whether another diagnostic of this severity would be reported. Check it before computing an

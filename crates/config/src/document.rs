@@ -33,6 +33,14 @@ pub struct Entry {
     pub value: Node,
 }
 
+/// A syntax error and its place.
+#[derive(Clone, Debug, PartialEq)]
+pub struct SyntaxError {
+    pub message: String,
+    pub span: Option<Span>,
+    pub help: Option<&'static str>,
+}
+
 impl Node {
     /// Creates a node.
     pub fn new(value: Value, span: Span) -> Node {

@@ -3,21 +3,14 @@
 //! YAML is almost a superset of JSON. Files written by programs contain the exceptions: tabs, `\/` and
 //! surrogate pairs.
 
-use crate::document::{Entry, Node, Span, Value};
+use crate::document::{Entry, Node, Span, SyntaxError, Value};
 use crate::limits::MAX_DEPTH;
 use std::collections::BTreeSet;
 
 const BOM: char = '\u{feff}';
 
-/// A JSON syntax error and its place.
-#[derive(Clone, Debug, PartialEq)]
-pub struct JsonError {
-    pub message: String,
-    pub span: Span,
-}
-
 /// Parses one document.
-pub fn parse(text: &str) -> Result<Node, JsonError> {
+pub fn parse(text: &str) -> Result<Node, SyntaxError> {
     let mut reader = Reader { text, at: if text.starts_with(BOM) { BOM.len_utf8() } else { 0 } };
     let node = reader.value(0)?;
     reader.skip_blanks();
@@ -25,6 +18,10 @@ pub fn parse(text: &str) -> Result<Node, JsonError> {
         None => Ok(node),
         Some(_) => Err(reader.bad("unexpected text after the end of the document")),
     }
+}
+
+fn error(message: &str, span: Span) -> SyntaxError {
+    SyntaxError { message: message.to_owned(), span: Some(span), help: None }
 }
 
 struct Reader<'t> {
@@ -44,12 +41,12 @@ impl Reader<'_> {
     }
 
     /// Returns an error at the next character.
-    fn bad(&self, message: &str) -> JsonError {
+    fn bad(&self, message: &str) -> SyntaxError {
         let len = self.text[self.at..].chars().next().map_or(0, char::len_utf8);
-        JsonError { message: message.to_owned(), span: self.at..self.at + len }
+        error(message, self.at..self.at + len)
     }
 
-    fn expected(&self, what: &str) -> JsonError {
+    fn expected(&self, what: &str) -> SyntaxError {
         match self.text[self.at..].chars().next() {
             Some(c) => self.bad(&format!("expected {what}, found `{c}`")),
             None => self.bad(&format!("expected {what}, found the end of the file")),
@@ -62,7 +59,7 @@ impl Reader<'_> {
         there
     }
 
-    fn value(&mut self, depth: usize) -> Result<Node, JsonError> {
+    fn value(&mut self, depth: usize) -> Result<Node, SyntaxError> {
         self.skip_blanks();
         let start = self.at;
         if depth > MAX_DEPTH {
@@ -79,7 +76,7 @@ impl Reader<'_> {
         Ok(Node::new(value, start..self.at))
     }
 
-    fn map(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn map(&mut self, depth: usize) -> Result<Value, SyntaxError> {
         self.at += 1;
         let mut entries: Vec<Entry> = Vec::new();
         let mut seen = BTreeSet::new();
@@ -95,7 +92,7 @@ impl Reader<'_> {
             let key = self.string()?;
             let key_span = start..self.at;
             if !seen.insert(key.clone()) {
-                return Err(JsonError { message: format!("duplicate key `{key}`"), span: key_span });
+                return Err(error(&format!("duplicate key `{key}`"), key_span));
             }
             self.skip_blanks();
             if !self.take(b':') {
@@ -112,7 +109,7 @@ impl Reader<'_> {
         }
     }
 
-    fn list(&mut self, depth: usize) -> Result<Value, JsonError> {
+    fn list(&mut self, depth: usize) -> Result<Value, SyntaxError> {
         self.at += 1;
         let mut items = Vec::new();
         self.skip_blanks();
@@ -131,7 +128,7 @@ impl Reader<'_> {
         }
     }
 
-    fn word(&mut self) -> Result<Value, JsonError> {
+    fn word(&mut self) -> Result<Value, SyntaxError> {
         let rest = &self.text[self.at..];
         for (word, value) in
             [("null", Value::Null), ("true", Value::Bool(true)), ("false", Value::Bool(false))]
@@ -144,7 +141,7 @@ impl Reader<'_> {
         Err(self.expected("a value (strings need double quotes)"))
     }
 
-    fn number(&mut self) -> Result<Value, JsonError> {
+    fn number(&mut self) -> Result<Value, SyntaxError> {
         let start = self.at;
         while matches!(self.peek(), Some(b'0'..=b'9' | b'-' | b'+' | b'.' | b'e' | b'E')) {
             self.at += 1;
@@ -154,10 +151,10 @@ impl Reader<'_> {
             Ok(whole) => Some(Value::Int(whole)),
             Err(_) => text.parse::<f64>().ok().map(Value::Float),
         };
-        value.ok_or_else(|| JsonError { message: format!("`{text}` is not a number"), span: start..self.at })
+        value.ok_or_else(|| error(&format!("`{text}` is not a number"), start..self.at))
     }
 
-    fn string(&mut self) -> Result<String, JsonError> {
+    fn string(&mut self) -> Result<String, SyntaxError> {
         let start = self.at;
         self.at += 1;
         let mut out = String::new();
@@ -176,14 +173,12 @@ impl Reader<'_> {
                 Some(_) => {
                     return Err(self.bad("a string must end on the same line; write `\\n` for a line break"));
                 }
-                None => {
-                    return Err(JsonError { message: "unclosed string".to_owned(), span: start..start + 1 });
-                }
+                None => return Err(error("unclosed string", start..start + 1)),
             }
         }
     }
 
-    fn escape(&mut self) -> Result<char, JsonError> {
+    fn escape(&mut self) -> Result<char, SyntaxError> {
         let start = self.at;
         self.at += 2;
         let plain = match self.text.as_bytes().get(start + 1) {
@@ -205,8 +200,8 @@ impl Reader<'_> {
     }
 
     /// Parses `\u1234`, or a surrogate pair of two such escapes.
-    fn code_point(&mut self, start: usize) -> Result<char, JsonError> {
-        let bad = JsonError { message: "invalid Unicode escape".to_owned(), span: start..start + 2 };
+    fn code_point(&mut self, start: usize) -> Result<char, SyntaxError> {
+        let bad = error("invalid Unicode escape", start..start + 2);
         let Some(first) = self.hex4() else { return Err(bad) };
         if !(0xd800..0xe000).contains(&first) {
             return char::from_u32(first).ok_or(bad);
@@ -265,7 +260,8 @@ mod tests {
             ("{} x", "unexpected text after the end of the document", 3),
         ] {
             let bad = parse(text).expect_err(text);
-            assert_eq!((bad.message.as_str(), bad.span.start), (message, at), "{text:?}");
+            let start = bad.span.map(|span| span.start);
+            assert_eq!((bad.message.as_str(), start), (message, Some(at)), "{text:?}");
         }
         assert!(parse(&"[".repeat(100_000)).is_err());
         assert!(parse(&format!("{}{}", "[".repeat(MAX_DEPTH), "]".repeat(MAX_DEPTH))).is_ok());

@@ -382,16 +382,8 @@ mod tests {
     /// Loads a loop file with this frontmatter.
     fn load(frontmatter: &str) -> Result<crate::Loaded, Vec<Diagnostic>> {
         let text = format!("---\n{frontmatter}\n---\nHi\n");
-        crate::load(&crate::Sources {
-            loop_file: Source { name: "RALPH.md", text: &text },
-            user: None,
-            project: None,
-            flags: &crate::Flags::default(),
-            args: &[],
-            node_name: "n",
-            detect: &|_| ReaderName::Plain,
-            machine: None,
-        })
+        let source = Source { name: "RALPH.md", text: &text };
+        crate::load(&crate::Sources::of_file(source, &crate::Flags::default(), &|_| ReaderName::Plain), "n")
     }
 
     #[test]

@@ -23,6 +23,9 @@ pub enum Strictness {
     Strict,
 }
 
+/// How the origin of a setting begins if a flag sets it.
+pub const FLAG_ORIGIN: &str = "flag ";
+
 /// The place where a value was set.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Origin<'s> {
@@ -36,7 +39,7 @@ impl Origin<'_> {
     /// Formats the origin as `RALPH.md:4:8` or `flag --delay`.
     pub fn show(&self) -> String {
         match self.flag {
-            Some(flag) => format!("flag {flag}"),
+            Some(flag) => format!("{FLAG_ORIGIN}{flag}"),
             None => {
                 let place = Place::of(self.source.text, self.span.clone());
                 format!("{}:{}:{}", self.source.name, place.line, place.column)

@@ -38,7 +38,7 @@ mod yaml;
 pub use diagnostic::{Diagnostic, Severity, Source, Style};
 pub use explain::Setting;
 pub use flags::Flags;
-pub use graph::{Format, GraphSources, LoadedGraph, load_graph};
+pub use graph::{Format, load_graph};
 pub use load::{Loaded, Sources, load, load_external};
 pub use machine::Machine;
 pub use nearest::{nearest, typo_of};

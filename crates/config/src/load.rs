@@ -8,7 +8,7 @@ use crate::explain::{Setting, explain};
 use crate::flags::{FlagLine, Flags};
 use crate::frontmatter::{self, Shape};
 use crate::keys;
-use crate::layers::{Layer, Layers, Strictness};
+use crate::layers::{FLAG_ORIGIN, Layer, Layers, Strictness};
 use crate::limits::{MAX_FILE_BYTES, MAX_SET_FLAGS, MAX_SETTINGS_BYTES};
 use crate::machine::{Machine, MachineCheck};
 use crate::nearest::nearest;
@@ -22,10 +22,11 @@ use dogwatch_core::settings::{
 use dogwatch_core::time::dur::Dur;
 use std::collections::BTreeSet;
 
-/// The inputs of [`load`]. The caller reads the files; this crate does no I/O.
+/// The inputs of [`load`] and [`load_graph`](crate::load_graph). The caller reads the files; this crate does no I/O.
+#[derive(Clone, Copy)]
 pub struct Sources<'a> {
-    /// The loop file.
-    pub loop_file: Source<'a>,
+    /// The loop or graph file.
+    pub file: Source<'a>,
     /// The user's `dogwatch.toml`.
     pub user: Option<Source<'a>>,
     /// The project's `dogwatch.toml`.
@@ -34,57 +35,83 @@ pub struct Sources<'a> {
     pub flags: &'a Flags,
     /// The arguments after `--` on the command line.
     pub args: &'a [String],
-    /// The name of the loop file's directory.
-    pub node_name: &'a str,
     /// Chooses the reader for an agent's command line if the `reader` key is not set.
     pub detect: &'a dyn Fn(&[String]) -> ReaderName,
     /// Answers questions about the machine. Without it only the files are checked.
     pub machine: Option<&'a dyn Machine>,
 }
 
-/// A validated loop that is ready to run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct Loaded {
-    /// The plan, with one node.
-    pub plan: Plan,
-    /// The prompt with its placeholders. `frontmatter::body` reads it again before every iteration.
-    pub body: String,
-    /// The text of the settings. Compare it with `frontmatter::settings` to detect changes.
-    pub frontmatter: String,
-    /// Problems that do not prevent a run.
-    pub warnings: Vec<Diagnostic>,
-    /// Reasons why the loop cannot run on this machine, although its files are valid.
-    pub faults: Vec<Diagnostic>,
-    /// All settings with their values and origins.
-    pub explain: Vec<Setting>,
+impl<'a> Sources<'a> {
+    /// Returns the sources of a file that is loaded without other files, arguments and a machine.
+    pub fn of_file(
+        file: Source<'a>,
+        flags: &'a Flags,
+        detect: &'a dyn Fn(&[String]) -> ReaderName,
+    ) -> Sources<'a> {
+        Sources { file, user: None, project: None, flags, args: &[], detect, machine: None }
+    }
 }
 
-/// Parses and checks a loop file. Returns all errors at once, followed by the warnings.
-pub fn load(sources: &Sources<'_>) -> Result<Loaded, Vec<Diagnostic>> {
+/// A validated loop or graph that is ready to run.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Loaded {
+    /// The plan; a loop has one node, a graph its nodes in the order of the file.
+    pub plan: Plan,
+    /// The prompt of a loop with its placeholders. `frontmatter::body` reads it again before every iteration.
+    pub body: String,
+    /// Problems that do not prevent a run.
+    pub warnings: Vec<Diagnostic>,
+    /// Reasons why the plan cannot run on this machine, although its files are valid.
+    pub faults: Vec<Diagnostic>,
+    /// All settings with their values and origins. For a graph, those of nodes that override nothing, if requested.
+    pub explain: Vec<Setting>,
+    /// The settings that differ in each of the first [`MAX_EXPLAINED`](crate::limits::MAX_EXPLAINED) nodes of a graph.
+    pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
+    /// The notices of the machine about learned limits.
+    pub limit_notices: Vec<String>,
+}
+
+impl Loaded {
+    /// Returns the keys that flags set.
+    pub fn flags(&self) -> Vec<String> {
+        let set = self.explain.iter().filter(|setting| setting.origin.starts_with(FLAG_ORIGIN));
+        set.map(|setting| setting.key.to_owned()).collect()
+    }
+
+    /// Returns the faults if this machine cannot run the plan.
+    pub fn runs_here(&self) -> Result<(), Vec<Diagnostic>> {
+        if self.faults.is_empty() { Ok(()) } else { Err(self.faults.clone()) }
+    }
+}
+
+/// Parses and checks a loop file. Its node gets the name of its directory. Returns all errors at once, followed by the
+/// warnings.
+pub fn load(sources: &Sources<'_>, node_name: &str) -> Result<Loaded, Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
     let mut layers = Layers::default();
     let readable = apply_all(sources, &lines, &mut layers, &mut diagnostics);
-    let body = frontmatter::body(bounded(sources.loop_file.text));
+    let body = frontmatter::body(bounded(sources.file.text));
     let settings = if readable { settings(sources, &layers, &body, &mut diagnostics) } else { None };
     let Some(settings) = settings.filter(|_| !diagnostics.has_errors()) else {
         return Err(diagnostics.into_vec());
     };
     warn_graph_keys(&layers, &mut diagnostics);
     warn_external_keys(&layers, &mut diagnostics);
-    let mut machine_check = MachineCheck::new(sources.machine, sources.loop_file);
+    let mut machine_check = MachineCheck::new(sources.machine, sources.file);
     machine_check.settings(&settings, &layers);
     Ok(Loaded {
         explain: explain(&settings, None, &layers),
         faults: machine_check.faults.into_vec(),
         plan: Plan {
-            nodes: vec![NodePlan::alone(NodeName::new(sources.node_name), settings)],
+            nodes: vec![NodePlan::alone(NodeName::new(node_name), settings)],
             stop_on_error: sources.flags.stop_on_error,
             snapshots: false,
             graph: None,
         },
         body,
-        frontmatter: frontmatter::settings(bounded(sources.loop_file.text)),
+        explain_nodes: Vec::new(),
+        limit_notices: sources.machine.map_or_else(Vec::new, Machine::take_notices),
         warnings: diagnostics.into_vec(),
     })
 }
@@ -143,7 +170,7 @@ fn apply_all<'s>(
     for source in [sources.user, sources.project].into_iter().flatten() {
         readable &= apply_toml(source, layers, diagnostics);
     }
-    readable &= apply_loop_file(sources.loop_file, layers, diagnostics);
+    readable &= apply_loop_file(sources.file, layers, diagnostics);
     apply_flags(sources.flags, lines, layers, diagnostics);
     readable
 }
@@ -171,10 +198,8 @@ pub fn apply_toml<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics: 
     }
     match toml::parse(source.text) {
         Ok(tree) => Layer::of_file(source, Strictness::Strict, layers, diagnostics).document(&tree),
-        Err(all) => {
-            for bad in all {
-                diagnostics.error(source, bad.span.unwrap_or(0..0), format!("invalid TOML: {}", bad.message));
-            }
+        Err(bad) => {
+            diagnostics.syntax_errors(source, "TOML", 0, bad);
             false
         }
     }
@@ -190,12 +215,7 @@ fn apply_loop_file<'s>(source: Source<'s>, layers: &mut Layers<'s>, diagnostics:
     match yaml::parse(split.yaml, split.offset) {
         Ok(tree) => Layer::of_file(source, Strictness::Lenient, layers, diagnostics).document(&tree),
         Err(bad) => {
-            let span = bad.span.unwrap_or(split.offset..split.offset);
-            let diagnostic =
-                diagnostics.error(source, span, format!("invalid YAML in the frontmatter: {}", bad.message));
-            if let Some(help) = bad.help {
-                diagnostic.help(help);
-            }
+            diagnostics.syntax_errors(source, "YAML in the frontmatter", split.offset, [bad]);
             false
         }
     }
@@ -237,11 +257,10 @@ fn settings(
     } else {
         args::assign(sources.args, &Known { declared: &declared, referenced: &referenced }, diagnostics)
     };
-    check_prompt(sources.loop_file, layers, body, diagnostics);
-    let asked = Asked { detect: sources.detect, machine: sources.machine };
-    let settings = complete(layers, args, AttemptPolicy::Progress, asked, diagnostics);
+    check_prompt(sources.file, layers, body, diagnostics);
+    let settings = complete(layers, args, AttemptPolicy::Progress, *sources, diagnostics);
     if settings.is_none() && !layers.is_invalid("agent") {
-        missing_agent(sources.loop_file, diagnostics);
+        missing_agent(sources.file, diagnostics);
     }
     settings
 }
@@ -282,21 +301,12 @@ pub fn unknown_command(
     diagnostics.error(source, at, message).help(help);
 }
 
-/// What the caller answers for the settings of a node.
-#[derive(Clone, Copy)]
-pub struct Asked<'a> {
-    /// Chooses the reader for an agent's command line.
-    pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Knows the recorded sessions.
-    pub machine: Option<&'a dyn Machine>,
-}
-
 /// Returns the complete settings, or `None` without an agent. `attempts` is the default of files of this kind.
 pub fn complete(
     layers: &Layers<'_>,
     args: Vec<(String, String)>,
     attempts: AttemptPolicy,
-    Asked { detect, machine }: Asked<'_>,
+    Sources { detect, machine, .. }: Sources<'_>,
     diagnostics: &mut Diagnostics,
 ) -> Option<Settings> {
     let idle = effective::idle(layers, diagnostics);

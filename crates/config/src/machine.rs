@@ -24,6 +24,10 @@ pub trait Machine {
         let _ = (agent, base);
         Vec::new()
     }
+    /// Takes the notices about these limits for the user.
+    fn take_notices(&self) -> Vec<String> {
+        Vec::new()
+    }
 }
 
 /// The properties of a prompt file that validation needs.

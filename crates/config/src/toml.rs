@@ -1,24 +1,18 @@
 //! Parses TOML into the same tree as YAML. Only this module uses the TOML library.
 
-use crate::document::{Entry, Node, Span, Value};
+use crate::document::{Entry, Node, SyntaxError, Value};
 use ::toml::Spanned;
 use ::toml::de::{DeTable, DeValue};
 
-/// A TOML syntax error and its place.
-#[derive(Clone, Debug, PartialEq)]
-pub struct TomlError {
-    pub message: String,
-    pub span: Option<Span>,
-}
-
 /// Parses a document into a mapping, or returns all syntax errors.
-pub fn parse(text: &str) -> Result<Node, Vec<TomlError>> {
+pub fn parse(text: &str) -> Result<Node, Vec<SyntaxError>> {
     let (table, errors) = DeTable::parse_recoverable(text);
     if errors.is_empty() {
         return Ok(Node::new(entries(table.get_ref()), 0..0));
     }
-    let mut bad: Vec<TomlError> =
-        errors.iter().map(|e| TomlError { message: e.message().to_owned(), span: e.span() }).collect();
+    let error =
+        |e: &::toml::de::Error| SyntaxError { message: e.message().to_owned(), span: e.span(), help: None };
+    let mut bad: Vec<SyntaxError> = errors.iter().map(error).collect();
     // The library reports errors by phase. Report them in the order of the file.
     bad.sort_by_key(|bad| bad.span.as_ref().map(|span| span.start));
     Err(bad)

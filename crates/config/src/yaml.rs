@@ -1,6 +1,6 @@
 //! Parses YAML into a tree. Only this module uses the YAML library.
 
-use crate::document::{Entry, Node, Span, Value};
+use crate::document::{Entry, Node, Span, SyntaxError, Value};
 use crate::limits;
 use dogwatch_core::text::clip;
 use serde::de::{self, Deserialize, Deserializer, MapAccess, SeqAccess, Visitor};
@@ -9,53 +9,37 @@ use serde_saphyr::options::{NonFiniteFloatPolicy, Options};
 use serde_saphyr::{Error, Location, MessageFormatter, Spanned, UserMessageFormatter};
 use std::fmt;
 
-/// A YAML syntax error and its place.
-#[derive(Clone, Debug, PartialEq)]
-pub struct YamlError {
-    pub message: String,
-    pub span: Option<Span>,
-    pub help: Option<&'static str>,
-}
-
-/// Limits for a document.
-#[derive(Clone, Copy)]
-pub struct Bounds {
-    /// The number of parser events.
-    pub events: usize,
-}
-
-/// The limits for the settings of a loop file.
-const SETTINGS: Bounds = Bounds { events: limits::MAX_YAML_EVENTS };
-
 /// Parses one document. `base` is the offset of `text` in its file, so that spans refer to the file. An empty
 /// document is `Null`.
-pub fn parse(text: &str, base: usize) -> Result<Node, YamlError> {
-    parse_within(text, base, SETTINGS)
+pub fn parse(text: &str, base: usize) -> Result<Node, SyntaxError> {
+    parse_within(text, base, limits::MAX_YAML_EVENTS)
 }
 
-/// Parses one document within the given limits.
-pub fn parse_within(text: &str, base: usize, bounds: Bounds) -> Result<Node, YamlError> {
+/// Parses one document of at most `events` parser events.
+pub fn parse_within(text: &str, base: usize, events: usize) -> Result<Node, SyntaxError> {
     let shift = |span: Span| span.start + base..span.end + base;
-    match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options(bounds)) {
-        Ok(Some(raw)) => node(raw, text, base).map_err(|bad| YamlError { span: bad.span.map(shift), ..bad }),
+    match serde_saphyr::from_str_with_options::<Option<Spanned<Raw>>>(text, options(events)) {
+        Ok(Some(raw)) => {
+            node(raw, text, base).map_err(|bad| SyntaxError { span: bad.span.map(shift), ..bad })
+        }
         Ok(None) => Ok(Node::new(Value::Null, base..base)),
         Err(error) => {
             let span = error.location().and_then(|l| span_of(l, text)).map(shift);
-            Err(YamlError { message: message_of(&error), span, help: help_for(&error) })
+            Err(SyntaxError { message: message_of(&error), span, help: help_for(&error) })
         }
     }
 }
 
 /// Returns strict options with limits. `no` is text and keys are unique, which avoids common surprises of YAML.
 /// A document that exceeds the limits is a mistake or an alias bomb.
-fn options(bounds: Bounds) -> Options {
+fn options(events: usize) -> Options {
     let mut options = Options::default();
     let mut budget = options.budget.take().unwrap_or_default();
     budget.max_documents = 1;
     budget.max_depth = limits::MAX_DEPTH;
     budget.flow_nesting_limit = limits::MAX_DEPTH;
-    budget.max_events = bounds.events;
-    budget.max_nodes = bounds.events;
+    budget.max_events = events;
+    budget.max_nodes = events;
     budget.max_aliases = limits::MAX_YAML_ALIASES;
     budget.max_anchors = limits::MAX_YAML_ALIASES;
     budget.max_merge_keys = limits::MAX_YAML_ALIASES;
@@ -123,7 +107,7 @@ enum Raw {
     Map(Vec<(Spanned<Raw>, Spanned<Raw>)>),
 }
 
-fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, YamlError> {
+fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, SyntaxError> {
     // Errors in an alias point at its use, because that key has the invalid value.
     let place = span_of(raw.referenced, text).or_else(|| span_of(raw.defined, text)).unwrap_or(0..0);
     let span = place.start + base..place.end + base;
@@ -145,13 +129,13 @@ fn node(raw: Spanned<Raw>, text: &str, base: usize) -> Result<Node, YamlError> {
     })
 }
 
-fn entry((key, value): (Spanned<Raw>, Spanned<Raw>), text: &str, base: usize) -> Result<Entry, YamlError> {
+fn entry((key, value): (Spanned<Raw>, Spanned<Raw>), text: &str, base: usize) -> Result<Entry, SyntaxError> {
     let place = span_of(key.referenced, text).unwrap_or(0..0);
     let key_text = match key.value {
         Raw::Scalar(Value::Text(key)) => key,
         Raw::Scalar(_) => text[place.clone()].to_owned(),
         Raw::List(_) | Raw::Map(_) => {
-            return Err(YamlError {
+            return Err(SyntaxError {
                 message: "a key must be a plain word".to_owned(),
                 span: Some(place),
                 help: None,

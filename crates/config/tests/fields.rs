@@ -14,7 +14,6 @@ fn loop_1_to_9_a_file_consists_of_settings_and_a_prompt() {
     let loaded =
         Case::file("\u{feff}---\r\nagent: claude\r\n---\r\n\r\nHello <!-- note -->\r\n").load().unwrap();
     assert_eq!(loaded.body, "Hello");
-    assert_eq!(loaded.frontmatter, "agent: claude");
     assert_eq!(loaded.plan.nodes[0].settings.agent, ["claude"]);
     assert_eq!(loaded.plan.nodes[0].name.as_str(), "fix");
     assert!(loaded.warnings.is_empty());

@@ -3,11 +3,11 @@ use crate::common;
 
 use common::{Graph, lines};
 use dogwatch_config::limits::*;
-use dogwatch_config::{LoadedGraph, Style};
+use dogwatch_config::{Loaded, Style};
 use dogwatch_core::settings::{NodePlan, PromptSource, ReaderName};
 use dogwatch_core::time::dur::Dur;
 
-fn node<'l>(loaded: &'l LoadedGraph, id: &str) -> &'l NodePlan {
+fn node<'l>(loaded: &'l Loaded, id: &str) -> &'l NodePlan {
     loaded.plan.nodes.iter().find(|node| node.name.as_str() == id).unwrap()
 }
 

@@ -2,12 +2,16 @@
 //!
 //! A client that does not read blocks only its own stream: at most one piece is queued for it.
 
+use crate::error::ApiError;
+use crate::listener::Cut;
+use crate::machine::Pace;
 use bytes::{BufMut, Bytes, BytesMut};
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::words;
-use dogwatch_host::store::journal::{Head, Tail, head};
+use dogwatch_host::store::journal::{self, Head, Tail, head};
 use futures_core::Stream;
 use std::convert::Infallible;
+use std::path::Path;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
@@ -19,6 +23,16 @@ pub(crate) enum Form {
     Lines,
     /// Server-sent events.
     Sse,
+}
+
+impl Form {
+    /// Returns the media type.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Form::Lines => "application/x-ndjson",
+            Form::Sse => "text/event-stream",
+        }
+    }
 }
 
 /// The events that a client requested.
@@ -45,8 +59,14 @@ pub(crate) struct Pieces {
 }
 
 impl Pieces {
-    /// Creates a body from a channel of pieces.
-    pub fn new(pieces: mpsc::Receiver<Bytes>, place: Option<OwnedSemaphorePermit>) -> Pieces {
+    /// Starts a task that produces the body.
+    pub fn from<F: Future<Output = Option<()>> + Send + 'static>(
+        place: Option<OwnedSemaphorePermit>,
+        limits: Option<(Cut, Pace)>,
+        send: impl FnOnce(Out) -> F,
+    ) -> Pieces {
+        let (to, pieces) = mpsc::channel(1);
+        tokio::spawn(send(Out { to, limits }));
         Pieces { pieces, _place: place }
     }
 }
@@ -59,55 +79,74 @@ impl Stream for Pieces {
     }
 }
 
+/// A client: its stream permit and, on the API of the machine, the handle to disconnect it and its limits.
+pub(crate) struct Caller {
+    pub place: OwnedSemaphorePermit,
+    pub limits: Option<(Cut, Pace)>,
+}
+
 /// Sends the events that are in the journal now.
-pub(crate) fn so_far(tail: Tail, wanted: Wanted, place: OwnedSemaphorePermit) -> Pieces {
-    let (to, pieces) = mpsc::channel(1);
-    tokio::spawn(async move { Feed { tail, wanted, to, over: false }.pass_on().await });
-    Pieces::new(pieces, Some(place))
+pub(crate) fn so_far(tail: Tail, wanted: Wanted, caller: Caller) -> Pieces {
+    Feed::start(tail, wanted, caller, async |mut feed| feed.pass_on(None).await)
 }
 
 /// Sends the events that are in the journal now and then new ones until the run ends.
-pub(crate) fn live(tail: Tail, wanted: Wanted, signals: Signals, place: OwnedSemaphorePermit) -> Pieces {
-    let (to, pieces) = mpsc::channel(1);
-    tokio::spawn(follow(Feed { tail, wanted, to, over: false }, signals));
-    Pieces::new(pieces, Some(place))
+pub(crate) fn live(tail: Tail, wanted: Wanted, signals: Signals, caller: Caller) -> Pieces {
+    Feed::start(tail, wanted, caller, |feed| follow(feed, signals))
 }
 
 /// The start of a stream: shows the client at once that it is connected, and sets its reconnect interval.
 pub(crate) const GREETING: &[u8] = b"retry: 1000\n\n";
 
-async fn follow(mut feed: Feed, mut signals: Signals) {
-    if feed.to.send(Bytes::from_static(GREETING)).await.is_err() {
-        return;
-    }
+async fn follow(mut feed: Feed, mut signals: Signals) -> Option<()> {
+    feed.out.send(Bytes::from_static(GREETING)).await?;
     let mut last_look = false;
     loop {
         // Mark the change as seen before reading the journal, so that a write in between wakes this task again.
         signals.changed.mark_unchanged();
         let ending = last_look || *signals.closing.borrow();
-        if feed.pass_on().await.is_none() || feed.over || ending {
-            return;
+        feed.pass_on(None).await?;
+        if feed.over || ending {
+            return None;
         }
         tokio::select! {
-            () = feed.to.closed() => return,
+            () = feed.out.to.closed() => return None,
             _ = signals.closing.wait_for(|closing| *closing) => {}
             changed = signals.changed.changed() => last_look = changed.is_err(),
         }
     }
 }
 
-struct Feed {
+/// The events of a journal on their way to one client.
+pub(crate) struct Feed {
     tail: Tail,
     wanted: Wanted,
-    to: mpsc::Sender<Bytes>,
+    pub out: Out,
     /// The last line recorded the end of the run.
-    over: bool,
+    pub over: bool,
 }
 
 impl Feed {
-    /// Sends all available events; `None` if the client is gone or the journal cannot be read.
-    async fn pass_on(&mut self) -> Option<()> {
+    /// Starts a task that sends the events.
+    pub fn start<F: Future<Output = Option<()>> + Send + 'static>(
+        tail: Tail,
+        wanted: Wanted,
+        caller: Caller,
+        send: impl FnOnce(Feed) -> F,
+    ) -> Pieces {
+        Pieces::from(Some(caller.place), caller.limits, |out| send(Feed { tail, wanted, out, over: false }))
+    }
+
+    /// Sends all available events; `None` if the stream must end. A client that is more than `behind` bytes behind must
+    /// resync.
+    pub async fn pass_on(&mut self, behind: Option<u64>) -> Option<()> {
         loop {
+            if let Some(behind) = behind
+                && self.tail.behind().ok()? > behind
+            {
+                self.out.send(Bytes::from_static(RESYNC)).await;
+                return None;
+            }
             let piece = match self.tail.next_lines() {
                 Ok(Some(lines)) => self.wanted.frame(lines, &mut self.over),
                 Ok(None) => return Some(()),
@@ -117,13 +156,45 @@ impl Feed {
                 // Let other tasks run while skipping events that this client does not want.
                 tokio::task::yield_now().await;
             } else {
-                self.to.send(piece).await.ok()?;
+                self.out.send(piece).await?;
+            }
+        }
+    }
+}
+
+const RESYNC: &[u8] = b"event: resync\ndata: {\"why\":\"too far behind\"}\n\n";
+
+/// The connection to a client.
+pub(crate) struct Out {
+    pub to: mpsc::Sender<Bytes>,
+    pub limits: Option<(Cut, Pace)>,
+}
+
+impl Out {
+    /// Sends a piece. Returns `None` if the client is gone, or was disconnected because it stopped reading.
+    pub async fn send(&self, piece: Bytes) -> Option<()> {
+        let Some((cut, pace)) = &self.limits else { return self.to.send(piece).await.ok() };
+        match tokio::time::timeout(pace.stalled, self.to.send(piece)).await {
+            Ok(sent) => sent.ok(),
+            Err(_) => {
+                cut.now();
+                None
             }
         }
     }
 }
 
 impl Wanted {
+    /// Opens the journal of a run, to be followed by a stream.
+    pub fn open(&self, run_dir: &Path) -> Result<Tail, ApiError> {
+        let path = run_dir.join(journal::FILE);
+        let tail = match self.form {
+            Form::Sse => Tail::follow(&path),
+            Form::Lines => Tail::up_to_now(&path),
+        };
+        tail.map_err(|e| ApiError::NoRecord(e.to_string()))
+    }
+
     /// Returns the requested events of some whole lines, in the requested format.
     pub fn frame(&self, lines: &[u8], over: &mut bool) -> Bytes {
         let mut out = BytesMut::new();

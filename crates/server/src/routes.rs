@@ -6,7 +6,7 @@ use crate::Request;
 use crate::RunHandle;
 use crate::agent_channel;
 use crate::error::ApiError;
-use crate::events::{self, Form, Signals, Wanted};
+use crate::events::{self, Caller, Form, Signals, Wanted};
 use crate::listener::Limits;
 use crate::peer::Peer;
 use axum::Router;
@@ -26,8 +26,6 @@ use dogwatch_core::run::gate::{MAX_ACCOUNT, MAX_LIMIT};
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_core::watch::limits::Label;
 use dogwatch_host::clock;
-use dogwatch_host::store::journal;
-use dogwatch_host::store::journal::Tail;
 use schemars::JsonSchema;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -91,8 +89,7 @@ async fn look(shared: &Shared) -> Result<(View, Moment), ApiError> {
     Ok((view.ok_or(ApiError::NoAnswer)?, clock::now()))
 }
 
-pub(crate) const BAD_EVENTS_QUERY: &str =
-    "`after` must be a sequence number, `observed` and `sentences` true or false";
+const BAD_EVENTS_QUERY: &str = "`after` must be a sequence number, `observed` and `sentences` true or false";
 pub(crate) const BAD_STOP: &str = "the body must be empty or {\"accept\": true}";
 pub(crate) const BAD_LIMIT: &str =
     "the body must be {\"until\": \"2026-11-17T20:00:00Z\"}, at most 31 days ahead; it may have an `account`";
@@ -111,33 +108,36 @@ pub(crate) struct EventsQuery {
     pub sentences: bool,
 }
 
+impl EventsQuery {
+    /// Returns the events that a client requests. For streams, `Last-Event-ID` takes precedence over `after`.
+    pub fn wanted(
+        query: Result<Query<EventsQuery>, QueryRejection>,
+        headers: &HeaderMap,
+    ) -> Result<Wanted, ApiError> {
+        let Query(EventsQuery { after, observed, sentences }) =
+            query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
+        let form = if wants_sse(headers) { Form::Sse } else { Form::Lines };
+        let last = if form == Form::Sse { last_event_id(headers)? } else { None };
+        Ok(Wanted { after: last.unwrap_or(after), observed, sentences, form })
+    }
+}
+
 async fn events(
     State(shared): RunState,
     headers: HeaderMap,
     query: Result<Query<EventsQuery>, QueryRejection>,
 ) -> HandlerResult {
-    let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
-    let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
-    let after = match form {
-        Form::Sse => last_event_id(&headers)?.unwrap_or(query.after),
-        Form::Lines => query.after,
-    };
-    let EventsQuery { observed, sentences, .. } = query;
-    let wanted = Wanted { after, observed, sentences, form };
+    let wanted = EventsQuery::wanted(query, &headers)?;
     let place = Arc::clone(&shared.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
-    let path = shared.run_dir.join(journal::FILE);
-    let (kind, pieces) = match form {
+    let (tail, caller) = (wanted.open(&shared.run_dir)?, Caller { place, limits: None });
+    let pieces = match wanted.form {
         Form::Sse => {
-            let tail = Tail::follow(&path).map_err(|e| ApiError::NoRecord(e.to_string()))?;
             let signals = Signals { changed: shared.handle.changed(), closing: shared.closing.clone() };
-            ("text/event-stream", events::live(tail, wanted, signals, place))
+            events::live(tail, wanted, signals, caller)
         }
-        Form::Lines => {
-            let tail = Tail::up_to_now(&path).map_err(|e| ApiError::NoRecord(e.to_string()))?;
-            ("application/x-ndjson", events::so_far(tail, wanted, place))
-        }
+        Form::Lines => events::so_far(tail, wanted, caller),
     };
-    Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
+    Ok(answer(StatusCode::OK, wanted.form.kind(), Body::from_stream(pieces)))
 }
 
 pub(crate) fn wants_sse(headers: &HeaderMap) -> bool {
@@ -150,7 +150,7 @@ pub(crate) fn is_kind(value: &str, kind: &str) -> bool {
     value.split(';').next().is_some_and(|v| v.trim().eq_ignore_ascii_case(kind))
 }
 
-pub(crate) fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
+fn last_event_id(headers: &HeaderMap) -> Result<Option<u64>, ApiError> {
     let Some(id) = headers.get("last-event-id") else { return Ok(None) };
     let id = id.to_str().ok().and_then(|id| id.trim().parse().ok());
     id.map(Some).ok_or(ApiError::BadLastEventId)

@@ -1,10 +1,11 @@
 use crate::drawing;
 use crate::error::{CliError, print_diagnostics, print_line};
-use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::loading::{LoopFile, SettingFlags};
 use crate::pinning;
 use crate::runs::note;
 use crate::screen::words;
 use dogwatch_agents::{EnvChange, McpBridge, inject};
+use dogwatch_config::Loaded;
 use dogwatch_config::diagnostic::Diagnostic;
 use dogwatch_config::explain::{self, Setting};
 use dogwatch_config::limits::MAX_EXPLAINED;
@@ -112,21 +113,14 @@ fn print_json(args: &Args, file: &LoopFile) -> Result<u8, CliError> {
             settings: &[],
             node_settings: BTreeMap::new(),
         },
-        Ok(planned) => {
-            let faults = match planned.runs_here() {
-                Err(CliError::Diagnostics(faults)) => faults,
-                Err(failure) => return Err(failure),
-                Ok(()) => Vec::new(),
-            };
-            Checked {
-                file,
-                ok: faults.is_empty(),
-                nodes: planned.plan.nodes.iter().map(|node| &node.name).collect(),
-                diagnostics: faults.into_iter().chain(planned.warnings.iter().cloned()).collect(),
-                settings: &planned.explain,
-                node_settings: planned.explain_nodes.iter().map(|(n, all)| (n, all.as_slice())).collect(),
-            }
-        }
+        Ok(planned) => Checked {
+            file,
+            ok: planned.faults.is_empty(),
+            nodes: planned.plan.nodes.iter().map(|node| &node.name).collect(),
+            diagnostics: planned.faults.iter().chain(&planned.warnings).cloned().collect(),
+            settings: &planned.explain,
+            node_settings: planned.explain_nodes.iter().map(|(n, all)| (n, all.as_slice())).collect(),
+        },
     };
     super::print_json(&checked)?;
     Ok(if checked.ok { 0 } else { NOT_STARTED })
@@ -135,7 +129,7 @@ fn print_json(args: &Args, file: &LoopFile) -> Result<u8, CliError> {
 /// The exit code for a file that cannot run.
 const NOT_STARTED: u8 = 2;
 
-fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
+fn loop_summary(file: &LoopFile, planned: &Loaded) -> String {
     let settings = &planned.plan.nodes[0].settings;
     let checks = match settings.checks.commands.len() {
         0 => String::new(),
@@ -147,13 +141,13 @@ fn loop_summary(file: &LoopFile, planned: &Planned) -> String {
         dogwatch_core::text::redact::argv(&settings.agent).join(" "),
         settings.reader,
         words::count(settings.commands.len() as u64, "command"),
-        words::count(planned.prompt_bytes as u64, "byte"),
+        words::count(planned.body.len() as u64, "byte"),
     )
 }
 
 /// Lists the full command lines of all agents, with the flags that dogwatch adds and the variables that it sets. A command
 /// line that several nodes share is listed once.
-fn command_lines(planned: &Planned) -> String {
+fn command_lines(planned: &Loaded) -> String {
     let mut out = "\nagent command lines, with the prompt on stdin:\n".to_owned();
     let mut seen = BTreeSet::new();
     for node in &planned.plan.nodes {
@@ -194,7 +188,7 @@ fn command_line(words: &[String], reader: ReaderName, mcp: bool) -> String {
 }
 
 /// Formats the settings that all nodes share, then the settings in which each node differs.
-fn explained(planned: &Planned) -> String {
+fn explained(planned: &Loaded) -> String {
     let mut out = explain::table(&planned.explain);
     for (node, settings) in planned.explain_nodes.iter().filter(|(_, settings)| !settings.is_empty()) {
         let _ = writeln!(out, "\nnode {node}:\n{}", explain::table(settings).trim_end());

@@ -112,17 +112,9 @@ fn policy_with_overrides(
     }
     let flags = Flags { set: set.to_vec(), profile: Some(profile.as_str().to_owned()), ..Flags::default() };
     let text = format!("---\nagent: unused\nreader: {reader}\n---\nunused\n");
-    let loaded = load(&Sources {
-        loop_file: Source { name: "exec", text: &text },
-        user: None,
-        project: None,
-        flags: &flags,
-        args: &[],
-        node_name: "exec",
-        detect: &dogwatch_agents::detect,
-        machine: None,
-    })
-    .map_err(CliError::Diagnostics)?;
+    let file = Source { name: "exec", text: &text };
+    let sources = Sources::of_file(file, &flags, &dogwatch_agents::detect);
+    let loaded = load(&sources, "exec")?;
     print_diagnostics(&loaded.warnings);
     Ok(loaded.plan.nodes[0].settings.watchdog.clone())
 }

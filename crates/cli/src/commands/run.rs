@@ -2,7 +2,7 @@ use super::prices;
 use crate::detached;
 use crate::error::{CliError, print_diagnostics};
 use crate::leash::LeashFlag;
-use crate::loading::{LoopFile, Planned, SettingFlags};
+use crate::loading::{LoopFile, SettingFlags};
 use crate::log_dir::LogDir;
 use crate::pinning;
 use crate::sandboxing;
@@ -10,6 +10,7 @@ use crate::screen::ShowFlags;
 use crate::secrets;
 use crate::since_last_run;
 use crate::supervise::{Ready, hold, keep_head, random, supervise};
+use dogwatch_config::Loaded;
 use dogwatch_core::Run;
 use dogwatch_core::learn::Arrivals;
 use dogwatch_core::record::event::RunStarted;
@@ -151,7 +152,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
 const REST_OF_LINE: usize = 4 << 20;
 
 /// Returns an error if the plan of a graph does not fit into the first line of the record.
-fn fits_the_record(loaded: &Planned) -> Result<(), CliError> {
+fn fits_the_record(loaded: &Loaded) -> Result<(), CliError> {
     if loaded.plan.graph.is_none() {
         return Ok(());
     }
@@ -190,7 +191,7 @@ fn no_git() -> Input {
     Input::Noticed { kind: "no_snapshots", message }
 }
 
-fn started(file: &LoopFile, loaded: &Planned, run: RunId) -> Result<RunStarted, CliError> {
+fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, CliError> {
     Ok(RunStarted {
         run,
         path: file.path.display().to_string(),

@@ -4,7 +4,6 @@ use crate::diagnostic::{Diagnostics, Source};
 use crate::document::Node;
 use crate::limits::{MAX_GRAPH_BYTES, MAX_GRAPH_EVENTS};
 use crate::load::is_too_long;
-use crate::yaml::Bounds;
 use crate::{json, toml, yaml};
 
 /// The format of a graph file.
@@ -36,36 +35,12 @@ pub fn read(source: Source<'_>, format: Format, diagnostics: &mut Diagnostics) -
     if is_too_long(source, source.text, MAX_GRAPH_BYTES, diagnostics) {
         return None;
     }
-    match format {
-        Format::Yaml => match yaml::parse_within(source.text, 0, Bounds { events: MAX_GRAPH_EVENTS }) {
-            Ok(tree) => Some(tree),
-            Err(bad) => {
-                let diagnostic = diagnostics.error(
-                    source,
-                    bad.span.unwrap_or(0..0),
-                    format!("invalid YAML: {}", bad.message),
-                );
-                if let Some(help) = bad.help {
-                    diagnostic.help(help);
-                }
-                None
-            }
-        },
-        Format::Toml => toml::parse(source.text)
-            .map_err(|all| {
-                for bad in all {
-                    diagnostics.error(
-                        source,
-                        bad.span.unwrap_or(0..0),
-                        format!("invalid TOML: {}", bad.message),
-                    );
-                }
-            })
-            .ok(),
-        Format::Json => json::parse(source.text)
-            .map_err(|bad| {
-                diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message));
-            })
-            .ok(),
-    }
+    let (name, parsed) = match format {
+        Format::Yaml => {
+            ("YAML", yaml::parse_within(source.text, 0, MAX_GRAPH_EVENTS).map_err(|bad| vec![bad]))
+        }
+        Format::Toml => ("TOML", toml::parse(source.text)),
+        Format::Json => ("JSON", json::parse(source.text).map_err(|bad| vec![bad])),
+    };
+    parsed.map_err(|bad| diagnostics.syntax_errors(source, name, 0, bad)).ok()
 }

@@ -14,11 +14,10 @@ use crate::diagnostic::{Diagnostic, Diagnostics, Severity, Source};
 use crate::document::{Entry, Node, Value};
 use crate::effective;
 use crate::explain::{Setting, explain};
-use crate::flags::Flags;
 use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::MAX_EXPLAINED;
-use crate::load::{Asked, apply_flags, apply_toml, complete, unknown_command, warn_external_keys};
+use crate::load::{Loaded, Sources, apply_flags, apply_toml, complete, unknown_command, warn_external_keys};
 use crate::machine::{Machine, MachineCheck};
 use crate::placeholders;
 use dogwatch_core::record::ids::NodeName;
@@ -26,48 +25,12 @@ use dogwatch_core::settings::{AttemptPolicy, GraphPlan, NodePlan, Plan, PromptSo
 use node::{NodeDraft, Nodes};
 use std::collections::BTreeSet;
 
-/// The inputs of [`load_graph`]. The caller reads the files; this crate does no I/O.
-pub struct GraphSources<'a> {
-    /// The graph file.
-    pub graph: Source<'a>,
-    /// Its format.
-    pub format: Format,
-    /// The user's `dogwatch.toml`.
-    pub user: Option<Source<'a>>,
-    /// The project's `dogwatch.toml`.
-    pub project: Option<Source<'a>>,
-    /// The flags of the command line.
-    pub flags: &'a Flags,
-    /// The arguments after `--` on the command line.
-    pub args: &'a [String],
-    /// Chooses the reader for an agent's command line if the `reader` key is not set.
-    pub detect: &'a dyn Fn(&[String]) -> ReaderName,
-    /// Answers questions about the machine. Without it only the files are checked.
-    pub machine: Option<&'a dyn Machine>,
-    /// Whether to fill in the `explain` fields of the result.
-    pub explain: bool,
-}
-
-/// A validated graph that is ready to run.
-#[derive(Clone, Debug, PartialEq)]
-pub struct LoadedGraph {
-    /// The nodes in the order of the file.
-    pub plan: Plan,
-    /// Problems that do not prevent a run.
-    pub warnings: Vec<Diagnostic>,
-    /// Reasons why the graph cannot run on this machine, although its files are valid.
-    pub faults: Vec<Diagnostic>,
-    /// The settings of nodes that override nothing; empty unless requested.
-    pub explain: Vec<Setting>,
-    /// The settings that differ in each of the first [`MAX_EXPLAINED`] nodes.
-    pub explain_nodes: Vec<(NodeName, Vec<Setting>)>,
-}
-
-/// Parses and checks a graph. Returns all errors at once, followed by the warnings.
-pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+/// Parses and checks a graph. `explain` fills in the `explain` fields of the result. Returns all errors at once, followed
+/// by the warnings.
+pub fn load_graph(sources: &Sources<'_>, format: Format, explain: bool) -> Result<Loaded, Vec<Diagnostic>> {
     let mut diagnostics = Diagnostics::default();
     let lines = sources.flags.lines();
-    let Some(tree) = document::read(sources.graph, sources.format, &mut diagnostics) else {
+    let Some(tree) = document::read(sources.file, format, &mut diagnostics) else {
         return Err(diagnostics.into_vec());
     };
     let mut readable = true;
@@ -75,21 +38,21 @@ pub fn load_graph(sources: &GraphSources<'_>) -> Result<LoadedGraph, Vec<Diagnos
     for source in [sources.user, sources.project].into_iter().flatten() {
         readable &= apply_toml(source, &mut files, &mut diagnostics);
     }
-    let nodes = apply_top_level(sources.graph, &tree, &mut files, &mut diagnostics);
+    let nodes = apply_top_level(sources.file, &tree, &mut files, &mut diagnostics);
     let mut flags = Layers::default();
     apply_flags(sources.flags, &lines, &mut flags, &mut diagnostics);
     let drafts = match nodes {
         Some(nodes) => {
-            Nodes { source: sources.graph, diagnostics: &mut diagnostics, foreign: BTreeSet::new() }
+            Nodes { source: sources.file, diagnostics: &mut diagnostics, foreign: BTreeSet::new() }
                 .read(nodes)
         }
         None => Vec::new(),
     };
-    links::check(&drafts, sources.graph, &mut diagnostics);
+    links::check(&drafts, sources.file, &mut diagnostics);
     if !readable {
         return Err(diagnostics.into_vec());
     }
-    Builder::new(sources, files, flags, diagnostics).build(drafts)
+    Builder::new(sources, files, flags, diagnostics).build(drafts, explain)
 }
 
 /// Applies the top-level settings and returns the value of `nodes`. A file that is a list is a list of nodes.
@@ -128,7 +91,7 @@ const NODES: &str = "nodes";
 
 /// Builds the plan from the parsed nodes and layers.
 struct Builder<'a, 's> {
-    sources: &'a GraphSources<'s>,
+    sources: &'a Sources<'s>,
     /// The layers of all files, without the run's budget.
     files: Layers<'s>,
     /// The layers of all flags, without the run's budget.
@@ -144,7 +107,7 @@ struct Builder<'a, 's> {
 
 impl<'a, 's> Builder<'a, 's> {
     fn new(
-        sources: &'a GraphSources<'s>,
+        sources: &'a Sources<'s>,
         files: Layers<'s>,
         flags: Layers<'s>,
         diagnostics: Diagnostics,
@@ -162,18 +125,17 @@ impl<'a, 's> Builder<'a, 's> {
             flags,
             graph,
             diagnostics,
-            machine_check: MachineCheck::new(sources.machine, sources.graph),
+            machine_check: MachineCheck::new(sources.machine, sources.file),
         }
     }
 
-    fn build(mut self, drafts: Vec<NodeDraft<'s>>) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    fn build(mut self, drafts: Vec<NodeDraft<'s>>, explain_all: bool) -> Result<Loaded, Vec<Diagnostic>> {
         let args = self.args(&drafts);
         let seed = AttemptPolicy::Seed;
-        let asked = Asked { detect: self.sources.detect, machine: self.sources.machine };
-        let common = complete(&self.shared, args.clone(), seed, asked, &mut Diagnostics::default());
+        let common = complete(&self.shared, args.clone(), seed, *self.sources, &mut Diagnostics::default());
         let mut nodes = Vec::with_capacity(drafts.len());
         let mut explain_nodes = Vec::new();
-        let top = self.explained(&common, &args);
+        let top = if explain_all { self.explained(&common, &args) } else { Vec::new() };
         let mut without_agent = Vec::new();
         let mut shared_checked = false;
         let mut places = Vec::with_capacity(drafts.len());
@@ -182,7 +144,7 @@ impl<'a, 's> Builder<'a, 's> {
             // Most nodes of a large graph only have a prompt, so their shared settings are computed once.
             let settings = match &common {
                 Some(common) if draft.own.is_empty() && shared_checked => Some(common.clone()),
-                _ => complete(&layers, args.clone(), seed, asked, &mut self.diagnostics),
+                _ => complete(&layers, args.clone(), seed, *self.sources, &mut self.diagnostics),
             };
             shared_checked |= draft.own.is_empty();
             if settings.is_none() && !layers.is_invalid("agent") {
@@ -191,7 +153,7 @@ impl<'a, 's> Builder<'a, 's> {
             let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
             self.check_prompt(&draft, &settings);
             self.machine_check.settings(&settings, &layers);
-            if self.sources.explain && explain_nodes.len() < MAX_EXPLAINED {
+            if explain_all && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
                 // A node without its own budget has only the run's budget, which is listed with the run.
                 let of_run = |key: &str| keys::is_in_block(key, "budget") && draft.own.get(key).is_none();
@@ -207,16 +169,18 @@ impl<'a, 's> Builder<'a, 's> {
         if self.diagnostics.has_errors() {
             return Err(self.diagnostics.into_vec());
         }
-        Ok(LoadedGraph {
+        Ok(Loaded {
             plan: Plan {
                 nodes,
                 stop_on_error: self.sources.flags.stop_on_error,
                 snapshots: false,
                 graph: Some(self.graph),
             },
+            body: String::new(),
             warnings: self.diagnostics.into_vec(),
             faults: self.machine_check.faults.into_vec(),
             explain: top,
+            limit_notices: self.sources.machine.map_or_else(Vec::new, Machine::take_notices),
             explain_nodes,
         })
     }
@@ -260,7 +224,7 @@ impl<'a, 's> Builder<'a, 's> {
                 return None;
             }
             let message = format!("node `{}` has no prompt", draft.id);
-            let diagnostic = self.diagnostics.error(self.sources.graph, draft.at.clone(), message);
+            let diagnostic = self.diagnostics.error(self.sources.file, draft.at.clone(), message);
             diagnostic.help("add a `prompt`, a `prompt_file` or a `deliverable`");
             return None;
         };
@@ -273,7 +237,7 @@ impl<'a, 's> Builder<'a, 's> {
                 Ok(_) => None,
             };
             if let Some((message, label)) = fault {
-                let diagnostic = self.machine_check.faults.error(self.sources.graph, span.clone(), message);
+                let diagnostic = self.machine_check.faults.error(self.sources.file, span.clone(), message);
                 diagnostic.label(label);
             }
         }
@@ -294,7 +258,7 @@ impl<'a, 's> Builder<'a, 's> {
             PromptSource::LoopFile => BTreeSet::new(),
         };
         for name in used.iter().filter(|name| !has_command(settings, name)) {
-            let source = self.sources.graph;
+            let source = self.sources.file;
             unknown_command(source, span.clone(), name, &settings.commands, &mut self.diagnostics);
         }
     }
@@ -309,7 +273,7 @@ impl<'a, 's> Builder<'a, 's> {
                 return;
             }
             let message = format!("`{}` has a worktree, but its dependency `{on}` has none", node.name);
-            self.diagnostics.warning(self.sources.graph, at.clone(), message).help(format!(
+            self.diagnostics.warning(self.sources.file, at.clone(), message).help(format!(
                 "set `worktree: true` for `{on}` too; otherwise `{}` starts without its work",
                 node.name
             ));
@@ -322,16 +286,13 @@ impl<'a, 's> Builder<'a, 's> {
             1 => format!("node `{first}` has no `agent`"),
             n => format!("node `{first}` and {} more have no `agent`", n - 1),
         };
-        self.diagnostics.error(self.sources.graph, at.clone(), message).help(
+        self.diagnostics.error(self.sources.file, at.clone(), message).help(
             "set `agent: claude` at the top level of the graph, in dogwatch.toml, or with `--set agent=claude`",
         );
     }
 
     /// Returns the settings that all nodes share. If every node names its own agent, the shared agent is empty.
     fn explained(&self, common: &Option<Settings>, args: &[(String, String)]) -> Vec<Setting> {
-        if !self.sources.explain {
-            return Vec::new();
-        }
         let no_agent = Settings::of(Vec::new(), ReaderName::Plain);
         let settings = common.clone().unwrap_or(Settings { args: args.to_vec(), ..no_agent });
         let settings = Settings { budget: self.graph.budget.clone(), ..settings };

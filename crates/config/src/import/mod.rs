@@ -168,8 +168,8 @@ fn yaml_map(
     match yaml::parse(text, base) {
         Ok(tree) => map(source, tree, diagnostics),
         Err(bad) => {
-            let span = bad.span.unwrap_or(base..base);
-            diagnostics.error(source, span, format!("invalid YAML: {}", bad.message)).rejected()
+            diagnostics.syntax_errors(source, "YAML", base, [bad]);
+            None
         }
     }
 }
@@ -178,7 +178,10 @@ fn yaml_map(
 fn json_map(source: Source<'_>, diagnostics: &mut Diagnostics) -> Option<Vec<Entry>> {
     match json::parse(source.text) {
         Ok(tree) => map(source, tree, diagnostics),
-        Err(bad) => diagnostics.error(source, bad.span, format!("invalid JSON: {}", bad.message)).rejected(),
+        Err(bad) => {
+            diagnostics.syntax_errors(source, "JSON", 0, [bad]);
+            None
+        }
     }
 }
 

@@ -2,8 +2,7 @@
 #![allow(dead_code, clippy::unwrap_used)]
 
 use dogwatch_config::{
-    Diagnostic, Flags, Format, GraphSources, Loaded, LoadedGraph, Machine, Severity, Source, Sources, Style,
-    load, load_graph,
+    Diagnostic, Flags, Format, Loaded, Machine, Severity, Source, Sources, Style, load, load_graph,
 };
 use dogwatch_core::settings::{ReaderName, Settings};
 
@@ -37,16 +36,16 @@ impl<'a> Case<'a> {
 
     fn load_on(&self, machine: Option<&dyn Machine>) -> Result<Loaded, Vec<Diagnostic>> {
         let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
-        load(&Sources {
-            loop_file: Source { name: "RALPH.md", text: self.file },
+        let sources = Sources {
+            file: Source { name: "RALPH.md", text: self.file },
             user: self.user.map(|text| Source { name: "~/.config/dogwatch/dogwatch.toml", text }),
             project: self.project.map(|text| Source { name: "dogwatch.toml", text }),
             flags: &self.flags,
             args: &args,
-            node_name: "fix",
             detect: &detect,
             machine,
-        })
+        };
+        load(&sources, "fix")
     }
 
     pub fn settings(&self) -> Settings {
@@ -149,22 +148,21 @@ impl<'a> Graph<'a> {
         self
     }
 
-    pub fn load(&self) -> Result<LoadedGraph, Vec<Diagnostic>> {
+    pub fn load(&self) -> Result<Loaded, Vec<Diagnostic>> {
         let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
-        load_graph(&GraphSources {
-            graph: Source { name: self.name, text: self.text },
-            format: Format::of(self.name).unwrap(),
+        let sources = Sources {
+            file: Source { name: self.name, text: self.text },
             user: self.user.map(|text| Source { name: "~/.config/dogwatch/dogwatch.toml", text }),
             project: self.project.map(|text| Source { name: "dogwatch.toml", text }),
             flags: &self.flags,
             args: &args,
             detect: &detect,
             machine: if self.bare { Some(&Bare) } else { None },
-            explain: true,
-        })
+        };
+        load_graph(&sources, Format::of(self.name).unwrap(), true)
     }
 
-    pub fn loaded(&self) -> LoadedGraph {
+    pub fn loaded(&self) -> Loaded {
         self.load().unwrap_or_else(|found| panic!("{}", lines(&found).join("\n")))
     }
 

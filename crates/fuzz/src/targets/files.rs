@@ -1,6 +1,6 @@
 //! Files: loop files, graphs, journals.
 
-use dogwatch_config::{Flags, Format, GraphSources, Source, Sources, Style, load, load_graph};
+use dogwatch_config::{Flags, Format, Source, Sources, Style, load, load_graph};
 use dogwatch_core::record::view::View;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_host::store::journal::{self, FILE};
@@ -8,17 +8,11 @@ use dogwatch_host::store::journal::{self, FILE};
 /// A loop file is loaded, or every error can be shown.
 pub fn loop_file(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
-    let loaded = load(&Sources {
-        loop_file: Source { name: "RALPH.md", text: &text },
-        user: None,
-        project: Some(Source { name: "dogwatch.toml", text: &text }).filter(|_| input.first() == Some(&b'[')),
-        flags: &Flags::default(),
-        args: &[],
-        node_name: "fuzz",
-        detect: &|_| ReaderName::Plain,
-        machine: None,
-    });
-    match loaded {
+    let (flags, file) = (Flags::default(), Source { name: "RALPH.md", text: &text });
+    let mut sources = Sources::of_file(file, &flags, &|_| ReaderName::Plain);
+    sources.project =
+        Some(Source { name: "dogwatch.toml", text: &text }).filter(|_| input.first() == Some(&b'['));
+    match load(&sources, "fuzz") {
         Ok(loaded) => drop(serde_json::to_string(&loaded.plan).expect("a plan is JSON")),
         Err(errors) => {
             assert!(!errors.is_empty() && errors.iter().all(|e| !e.render(Style::Plain).is_empty()))
@@ -30,18 +24,8 @@ pub fn loop_file(input: &[u8]) {
 pub fn graph(input: &[u8]) {
     let text = String::from_utf8_lossy(input);
     for format in [Format::Yaml, Format::Toml, Format::Json] {
-        let loaded = load_graph(&GraphSources {
-            graph: Source { name: "graph", text: &text },
-            format,
-            user: None,
-            project: None,
-            flags: &Flags::default(),
-            args: &[],
-            detect: &|_| ReaderName::Plain,
-            machine: None,
-            explain: true,
-        });
-        match loaded {
+        let (flags, file) = (Flags::default(), Source { name: "graph", text: &text });
+        match load_graph(&Sources::of_file(file, &flags, &|_| ReaderName::Plain), format, true) {
             Ok(loaded) => drop(serde_json::to_string(&loaded.plan).expect("a plan is JSON")),
             Err(errors) => {
                 assert!(!errors.is_empty() && errors.iter().all(|e| !e.render(Style::Plain).is_empty()));

@@ -4,9 +4,8 @@
 //! that moment, and a stream wakes up when the next agent may have crossed a limit.
 
 use super::routes::{Machine, MachineState};
-use super::stream::{Caller, Out};
 use crate::error::ApiError;
-use crate::events::{GREETING, Pieces};
+use crate::events::{GREETING, Out, Pieces};
 use crate::listener::Cut;
 use crate::routes::{HandlerResult, answer, json, object, read_body, read_json, wants_sse};
 use axum::body::Body;
@@ -28,7 +27,7 @@ use serde_json::Value;
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
 /// The longest error text that is accepted; longer than the part that a fingerprint uses.
 const MAX_ERROR: usize = 16 * 1024;
@@ -355,11 +354,9 @@ pub(crate) async fn hung(
         return json(StatusCode::OK, &HungAnswer { hung: hung.into_iter().map(HungAgent::from).collect() });
     }
     let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
-    let (to, pieces) = mpsc::channel(1);
-    let Caller { place, cut, pace } = Caller { place, cut, pace: machine.pace };
-    tokio::spawn(follow(Arc::clone(&machine), Out { to, cut, pace }));
-    let body = Body::from_stream(Pieces::new(pieces, Some(place)));
-    Ok(answer(StatusCode::OK, "text/event-stream", body))
+    let limits = Some((cut, machine.pace));
+    let pieces = Pieces::from(Some(place), limits, |out| follow(Arc::clone(&machine), out));
+    Ok(answer(StatusCode::OK, "text/event-stream", Body::from_stream(pieces)))
 }
 
 async fn follow(machine: Arc<Machine>, out: Out) -> Option<()> {
@@ -386,7 +383,7 @@ async fn follow(machine: Arc<Machine>, out: Out) -> Option<()> {
             _ = async { closing.wait_for(|closing| *closing).await.map(|_| ()) } => return None,
             _ = reported.changed() => {}
             () = sleep_or_pending(wait) => {}
-            () = tokio::time::sleep(out.pace.keepalive) => out.send(Bytes::from_static(b": here\n\n")).await?,
+            () = tokio::time::sleep(machine.pace.keepalive) => out.send(Bytes::from_static(b": here\n\n")).await?,
         }
     }
 }

@@ -32,6 +32,7 @@ mod table;
 
 use crate::listener::{Limits, Served, accept_until_closed, runtime};
 pub use others::{MachineEntry, MachineState, OtherMachines};
+pub(crate) use stream::Pace;
 
 use agents::Agents;
 use axum::middleware;
@@ -48,7 +49,6 @@ use std::net::TcpListener;
 use std::path::PathBuf;
 use std::sync::{Arc, mpsc};
 use std::time::Duration;
-use stream::Pace;
 use tokio::sync::{Semaphore, watch};
 
 /// The most connections to each listener of `dogwatch serve`.

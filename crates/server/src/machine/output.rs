@@ -1,7 +1,7 @@
 //! Serves the raw output of an agent in byte ranges. It is sent as plain text, so a browser shows it and never runs
 //! scripts in it.
 
-use super::stream::{Out, Pace};
+use super::stream::Pace;
 use crate::error::ApiError;
 use crate::events::Pieces;
 use crate::listener::Cut;
@@ -26,7 +26,6 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
-use tokio::sync::mpsc;
 
 /// The most bytes in one response; clients request the rest as ranges.
 pub(crate) const MAX_OUTPUT: u64 = 8 * 1024 * 1024;
@@ -202,24 +201,20 @@ fn open(path: &Path) -> io::Result<File> {
 }
 
 fn send(file: File, wanted: Span, cut: Cut) -> Pieces {
-    let (to, pieces) = mpsc::channel(1);
-    let out = Out { to, cut, pace: Pace::default() };
-    tokio::spawn(async move {
+    Pieces::from(None, Some((cut, Pace::default())), async move |out| {
         let end = wanted.from + wanted.length;
         let mut at = wanted.from;
         while at < end {
             let mut piece = vec![0; usize::try_from(CHUNK.min(end - at)).unwrap_or(0)];
             if file.read_exact_at(&mut piece, at).is_err() {
                 // The file was truncated in the meantime; the client notices from the content length.
-                return;
+                return None;
             }
             at += piece.len() as u64;
-            if out.send(Bytes::from(piece)).await.is_none() {
-                return;
-            }
+            out.send(Bytes::from(piece)).await?;
         }
-    });
-    Pieces::new(pieces, None)
+        Some(())
+    })
 }
 
 /// A byte range of a file.

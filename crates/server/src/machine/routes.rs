@@ -7,12 +7,12 @@ use super::hub::Hub;
 use super::others::{MachineEntry, OtherMachines};
 use super::output::{self, Place};
 use super::runs::{BAD_RUNS_QUERY, RunEntry, Runs, RunsQuery};
-use super::stream::{self, Caller, Pace, Source};
+use super::stream::{self, Pace, Source};
 use super::table::table;
 use crate::error::ApiError;
-use crate::events::{Form, Wanted};
+use crate::events::{Caller, Form, so_far};
 use crate::listener::{Cut, Limits};
-use crate::routes::{BAD_EVENTS_QUERY, EventsQuery, HandlerResult, answer, json, last_event_id, wants_sse};
+use crate::routes::{EventsQuery, HandlerResult, answer, json};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::rejection::{PathRejection, QueryRejection};
@@ -29,8 +29,6 @@ use dogwatch_core::record::status::OrchestratorStatus;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::git::snapshot::Patch;
-use dogwatch_host::store::journal;
-use dogwatch_host::store::journal::Tail;
 use dogwatch_host::store::registry::Pointer;
 use schemars::JsonSchema;
 use serde::Serialize;
@@ -51,7 +49,7 @@ pub(crate) struct Machine {
 }
 
 pub(crate) type MachineState = State<Arc<Machine>>;
-type RunPath = Result<Path<String>, PathRejection>;
+pub(crate) type RunPath = Result<Path<String>, PathRejection>;
 type OutputPath = Result<Path<(String, String, String)>, PathRejection>;
 type StreamPath = Result<Path<(String, String, String, String)>, PathRejection>;
 
@@ -162,29 +160,20 @@ pub(crate) async fn events(
     Extension(cut): Extension<Cut>,
 ) -> HandlerResult {
     let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let Query(query) = query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
-    let form = if wants_sse(&headers) { Form::Sse } else { Form::Lines };
-    let last = last_event_id(&headers)?.filter(|_| form == Form::Sse);
-    let EventsQuery { after, observed, sentences } = query;
-    let wanted = Wanted { after: last.unwrap_or(after), observed, sentences, form };
+    let wanted = EventsQuery::wanted(query, &headers)?;
     let pointer = find(&machine, &run).await?;
     let place = Arc::clone(&machine.streams).try_acquire_owned().map_err(|_| ApiError::TooManyStreams)?;
-    let caller = Caller { place, cut, pace: machine.pace };
-    let record = pointer.run_dir.join(journal::FILE);
-    let cannot = |e: std::io::Error| ApiError::NoRecord(e.to_string());
-    let (kind, pieces) = match form {
+    let caller = Caller { place, limits: Some((cut, machine.pace)) };
+    let tail = wanted.open(&pointer.run_dir)?;
+    let pieces = match wanted.form {
         Form::Sse => {
             let interest = machine.hub.watch(&pointer.run_dir).map_err(|_| ApiError::NoWatch)?;
             let source = Source { run_dir: pointer.run_dir, interest, closing: machine.closing.clone() };
-            let tail = Tail::follow(&record).map_err(cannot)?;
-            ("text/event-stream", stream::live(tail, wanted, source, caller))
+            stream::live(tail, wanted, source, machine.pace, caller)
         }
-        Form::Lines => {
-            let tail = Tail::up_to_now(&record).map_err(cannot)?;
-            ("application/x-ndjson", stream::so_far(tail, wanted, caller))
-        }
+        Form::Lines => so_far(tail, wanted, caller),
     };
-    Ok(answer(StatusCode::OK, kind, Body::from_stream(pieces)))
+    Ok(answer(StatusCode::OK, wanted.form.kind(), Body::from_stream(pieces)))
 }
 
 pub(crate) async fn outputs(State(machine): MachineState, path: OutputPath) -> HandlerResult {

@@ -1,13 +1,14 @@
 //! Forwards wake, pause, resume, stop, tell and limit to the run's own socket. A wake also continues a sleeping run, in a new
 //! process. For every other run that is not running, the refusal names the command to type.
 
-use super::routes::{Machine, MachineState, find, run_blocking};
+use super::routes::{Machine, MachineState, RunPath, find, run_blocking};
 use crate::client::Client;
 use crate::error::ApiError;
 use crate::peer::Peer;
-use crate::routes::{HandlerResult, answer, json, read_body, read_limit, read_message, read_stop};
+use crate::routes::{
+    HandlerResult, answer, json as json_answer, read_body, read_limit, read_message, read_stop,
+};
 use axum::body::Body;
-use axum::extract::rejection::PathRejection;
 use axum::extract::{Path, State};
 use axum::http::{Request, StatusCode};
 use dogwatch_core::record::event::Outcome;
@@ -17,69 +18,29 @@ use dogwatch_host::store::registry::{self, Pointer};
 use dogwatch_host::store::socket;
 use schemars::JsonSchema;
 use serde::Serialize;
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// How long a run may take to answer. The run's own timeout is 1 s.
 const PATIENCE: Duration = Duration::from_millis(1500);
 
-type RunPath = Result<Path<String>, PathRejection>;
-
-pub(crate) async fn wake(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
-    simple(machine, path, request, "wake").await
-}
-
-pub(crate) async fn pause(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
-    simple(machine, path, request, "pause").await
-}
-
-pub(crate) async fn resume(machine: MachineState, path: RunPath, request: Request<Body>) -> HandlerResult {
-    simple(machine, path, request, "resume").await
-}
-
-pub(crate) async fn stop(
-    State(machine): MachineState,
-    path: RunPath,
-    request: Request<Body>,
-) -> HandlerResult {
-    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let peer = Peer::of(&request);
-    let stop = read_stop(machine.limits, request).await?;
-    pass_on(&machine, peer, &run, "stop", stop).await
-}
-
-pub(crate) async fn tell(
-    State(machine): MachineState,
-    path: RunPath,
-    request: Request<Body>,
-) -> HandlerResult {
-    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let peer = Peer::of(&request);
-    let text = read_message(machine.limits, request).await?;
-    pass_on(&machine, peer, &run, "tell", serde_json::json!({"text": text})).await
-}
-
-pub(crate) async fn limit(
-    State(machine): MachineState,
-    path: RunPath,
-    request: Request<Body>,
-) -> HandlerResult {
-    let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let peer = Peer::of(&request);
-    let limit = read_limit(machine.limits, request).await?;
-    pass_on(&machine, peer, &run, "limit", limit).await
-}
-
-async fn simple(
+/// Handles a request to steer a run: reads and validates its body, and passes it on.
+pub(crate) async fn steer(
     State(machine): MachineState,
     path: RunPath,
     request: Request<Body>,
     what: &'static str,
 ) -> HandlerResult {
     let Path(run) = path.map_err(|_| ApiError::BadPath)?;
-    let peer = Peer::of(&request);
-    read_body(machine.limits, request).await?;
-    pass_on(&machine, peer, &run, what, serde_json::json!({})).await
+    let (peer, limits) = (Peer::of(&request), machine.limits);
+    let body = match what {
+        "stop" => json!(read_stop(limits, request).await?),
+        "tell" => json!({"text": read_message(limits, request).await?}),
+        "limit" => json!(read_limit(limits, request).await?),
+        _ => read_body(limits, request).await.map(|_| json!({}))?,
+    };
+    pass_on(&machine, peer, &run, what, body).await
 }
 
 async fn pass_on(
@@ -87,7 +48,7 @@ async fn pass_on(
     peer: Option<Peer>,
     run: &str,
     what: &'static str,
-    body: impl Serialize + Send + 'static,
+    body: Value,
 ) -> HandlerResult {
     let pointer = find(machine, run).await?;
     // The run sees only this server, so the server must examine the caller. A process of any session is refused.
@@ -98,11 +59,10 @@ async fn pass_on(
     run_blocking(machine, move |m| ask(m, &pointer, what, &body)).await?
 }
 
-fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &impl Serialize) -> HandlerResult {
+fn ask(machine: &Machine, pointer: &Pointer, what: &str, body: &Value) -> HandlerResult {
     if let Some(origin) = &pointer.origin {
-        let body = serde_json::to_value(body).map_err(|_| ApiError::Broken)?;
         let others = machine.others.as_ref().ok_or(ApiError::NoAnswer)?;
-        let said = others.ask(pointer, what, &body);
+        let said = others.ask(pointer, what, body);
         let said = said.map_err(|why| ApiError::NotRunning(format!("{}: {why}", origin.host)))?;
         let status = StatusCode::from_u16(said.status).map_err(|_| ApiError::NoAnswer)?;
         return Ok(answer(status, "application/json", said.body.into()));
@@ -137,9 +97,9 @@ fn sleeps(machine: &Machine, pointer: &Pointer) -> Result<bool, ApiError> {
 /// Starts a dogwatch process that continues the run. If two callers wake it at once, both get the same response.
 fn continue_run(machine: &Machine, pointer: &Pointer) -> HandlerResult {
     match (machine.continue_run)(pointer) {
-        Ok(()) => json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true }),
+        Ok(()) => json_answer(StatusCode::ACCEPTED, &Woken { ok: true, continued: true }),
         Err(_) if registry::is_live(&pointer.run_dir) => {
-            json(StatusCode::ACCEPTED, &Woken { ok: true, continued: true })
+            json_answer(StatusCode::ACCEPTED, &Woken { ok: true, continued: true })
         }
         Err(why) => Err(ApiError::CannotContinue(why)),
     }

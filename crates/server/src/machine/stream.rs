@@ -4,14 +4,13 @@
 //! `resync` event and is disconnected; a client that stops reading is disconnected.
 
 use super::hub::Interest;
-use crate::events::{GREETING, Pieces, Wanted};
-use crate::listener::Cut;
+use crate::events::{Caller, Feed, GREETING, Out, Pieces, Wanted};
 use bytes::Bytes;
 use dogwatch_host::store::journal::Tail;
 use dogwatch_host::store::registry;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
-use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
+use tokio::sync::watch;
 use tokio::time::Instant;
 
 /// A client that had caught up and is this many bytes behind again must resync.
@@ -39,27 +38,9 @@ impl Default for Pace {
     }
 }
 
-/// The client's stream permit, the handle to disconnect it, and its limits.
-pub(crate) struct Caller {
-    pub place: OwnedSemaphorePermit,
-    pub cut: Cut,
-    pub pace: Pace,
-}
-
-/// Sends the events that are in the journal now.
-pub(crate) fn so_far(tail: Tail, wanted: Wanted, caller: Caller) -> Pieces {
-    let (to, pieces) = mpsc::channel(1);
-    let mut feed = Feed { tail, wanted, out: Out { to, cut: caller.cut, pace: caller.pace }, over: false };
-    tokio::spawn(async move { feed.pass_on(false).await });
-    Pieces::new(pieces, Some(caller.place))
-}
-
 /// Sends the events that are in the journal now and then new ones until the run ends.
-pub(crate) fn live(tail: Tail, wanted: Wanted, source: Source, caller: Caller) -> Pieces {
-    let (to, pieces) = mpsc::channel(1);
-    let feed = Feed { tail, wanted, out: Out { to, cut: caller.cut, pace: caller.pace }, over: false };
-    tokio::spawn(follow(feed, source));
-    Pieces::new(pieces, Some(caller.place))
+pub(crate) fn live(tail: Tail, wanted: Wanted, source: Source, pace: Pace, caller: Caller) -> Pieces {
+    Feed::start(tail, wanted, caller, |feed| follow(feed, source, pace))
 }
 
 /// Where the events come from, and the signals that there are more.
@@ -70,20 +51,20 @@ pub(crate) struct Source {
 }
 
 /// Follows the journal. Returns `None` when the stream ends, for whatever reason.
-async fn follow(mut feed: Feed, mut source: Source) -> Option<()> {
+async fn follow(mut feed: Feed, mut source: Source, pace: Pace) -> Option<()> {
     feed.out.send(Bytes::from_static(GREETING)).await?;
-    let (mut alive, mut caught_up, mut last_look) = (None, false, false);
+    let (mut alive, mut behind, mut last_look) = (None, None, false);
     let mut last_alive = 0;
     loop {
         // Mark the change as seen before reading the journal, so that a write in between wakes this task again.
         let seen = *source.interest.changed.borrow_and_update();
         let began = Instant::now();
         let ending = last_look || *source.closing.borrow();
-        feed.pass_on(caught_up).await?;
+        feed.pass_on(behind).await?;
         if feed.over || ending {
             return None;
         }
-        caught_up = true;
+        behind = Some(pace.behind);
         // Check the lock only when it may have changed: its file was closed, or a run that seemed dead has
         // written.
         let closed = std::mem::replace(&mut last_alive, seen.alive) != seen.alive;
@@ -93,7 +74,7 @@ async fn follow(mut feed: Feed, mut source: Source) -> Option<()> {
                 feed.out.send(alive_event(now_alive)).await?;
             }
         }
-        last_look = wait(&mut feed.out, &mut source, began).await?;
+        last_look = wait(&feed.out, &mut source, pace, began).await?;
     }
 }
 
@@ -112,12 +93,12 @@ async fn is_alive(run_dir: &Path, closed: bool) -> bool {
 }
 
 /// Waits for more events. Returns `Some(true)` if the next pass is the last one, `None` if the client is gone.
-async fn wait(out: &mut Out, source: &mut Source, last_pass: Instant) -> Option<bool> {
+async fn wait(out: &Out, source: &mut Source, pace: Pace, last_pass: Instant) -> Option<bool> {
     loop {
         tokio::select! {
             () = out.to.closed() => return None,
             () = closed(&mut source.closing) => return Some(true),
-            () = tokio::time::sleep(out.pace.keepalive) => {
+            () = tokio::time::sleep(pace.keepalive) => {
                 out.send(Bytes::from_static(b": here\n\n")).await?;
             }
             changed = source.interest.changed.changed() => {
@@ -137,62 +118,11 @@ fn alive_event(alive: bool) -> Bytes {
     format!("event: alive\ndata: {{\"alive\":{alive}}}\n\n").into()
 }
 
-struct Feed {
-    tail: Tail,
-    wanted: Wanted,
-    out: Out,
-    /// The last line recorded the end of the run.
-    over: bool,
-}
-
-impl Feed {
-    /// Sends all available events; `None` if the stream must end.
-    async fn pass_on(&mut self, caught_up: bool) -> Option<()> {
-        loop {
-            if caught_up && self.tail.behind().ok()? > self.out.pace.behind {
-                self.out.send(Bytes::from_static(RESYNC)).await;
-                return None;
-            }
-            let piece = match self.tail.next_lines() {
-                Ok(Some(lines)) => self.wanted.frame(lines, &mut self.over),
-                Ok(None) => return Some(()),
-                Err(_) => return None,
-            };
-            if piece.is_empty() {
-                // Let other tasks run while skipping events that this client does not want.
-                tokio::task::yield_now().await;
-            } else {
-                self.out.send(piece).await?;
-            }
-        }
-    }
-}
-
-const RESYNC: &[u8] = b"event: resync\ndata: {\"why\":\"too far behind\"}\n\n";
-
-/// The connection to the client.
-pub(crate) struct Out {
-    pub to: mpsc::Sender<Bytes>,
-    pub cut: Cut,
-    pub pace: Pace,
-}
-
-impl Out {
-    /// Sends a piece. Returns `None` if the client is gone, or was disconnected because it stopped reading.
-    pub async fn send(&self, piece: Bytes) -> Option<()> {
-        match tokio::time::timeout(self.pace.stalled, self.to.send(piece)).await {
-            Ok(sent) => sent.ok(),
-            Err(_) => {
-                self.cut.now();
-                None
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::listener::Cut;
+    use tokio::sync::mpsc;
 
     #[test]
     fn a_stalled_client_is_disconnected_and_a_slow_one_is_not() {
@@ -200,7 +130,7 @@ mod tests {
             let (to, mut pieces) = mpsc::channel(1);
             let pace = Pace { stalled: Duration::from_millis(20), ..Pace::default() };
             let cut = Cut::default();
-            let out = Out { to, cut: cut.clone(), pace };
+            let out = Out { to, limits: Some((cut.clone(), pace)) };
             assert_eq!(out.send(Bytes::from_static(b"one")).await, Some(()));
             assert_eq!(pieces.recv().await.as_deref(), Some(&b"one"[..]));
             assert_eq!(out.send(Bytes::from_static(b"two")).await, Some(()));

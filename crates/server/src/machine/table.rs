@@ -8,11 +8,14 @@ use super::metrics::metrics;
 use super::openapi::openapi;
 use super::output::{Outputs, Readable};
 use super::routes::{
-    Machine, MachinesAnswer, RunsAnswer, events, machines, orchestrator, output, outputs, run, runs,
+    Machine, MachineState, MachinesAnswer, RunPath, RunsAnswer, events, machines, orchestrator, output,
+    outputs, run, runs,
 };
 use super::steer;
 use crate::error::ApiError;
 use crate::routes::{LimitBody, MessageBody, Stop};
+use axum::body::Body;
+use axum::http::Request;
 use axum::routing::{MethodRouter, delete, get, post};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
@@ -260,38 +263,30 @@ pub(crate) fn table() -> Vec<Op> {
 }
 
 fn steering() -> Vec<Op> {
-    let refusals = || [ApiError::NotRunning(String::new()), ApiError::NoAnswer, ApiError::Busy];
-    let passed_on = |op: Op| op.says::<Taken>(202).refuses(refusals());
+    let op = |path: &'static str, summary| {
+        let what = path.rsplit('/').next().unwrap_or_default();
+        let steer = async move |machine: MachineState, run: RunPath, request: Request<Body>| {
+            steer::steer(machine, run, request, what).await
+        };
+        let refusals = [ApiError::NotRunning(String::new()), ApiError::NoAnswer, ApiError::Busy];
+        Op::post(path, summary, post(steer)).refuses(refusals)
+    };
     vec![
-        Op::post("/v1/runs/{run}/wake", "End the wait now, or continue a sleeping run", post(steer::wake))
+        op("/v1/runs/{run}/wake", "End the wait now, or continue a sleeping run")
             .says::<steer::Woken>(202)
-            .refuses(refusals())
             .refuses([ApiError::CannotContinue(String::new())]),
-        passed_on(Op::post(
-            "/v1/runs/{run}/pause",
-            "Pause a run after the current iteration",
-            post(steer::pause),
-        )),
-        passed_on(Op::post("/v1/runs/{run}/resume", "Resume a paused run", post(steer::resume))),
-        passed_on(Op::post(
-            "/v1/runs/{run}/stop",
-            "Stop a run after the current iteration",
-            post(steer::stop),
-        ))
-        .takes::<Stop>(false),
-        passed_on(Op::post(
-            "/v1/runs/{run}/tell",
-            "Send a message to the agent with the next prompt",
-            post(steer::tell),
-        ))
-        .takes::<MessageBody>(true)
-        .refuses([ApiError::EmptyText]),
-        passed_on(Op::post(
-            "/v1/runs/{run}/limit",
-            "Call no agent until a time, as if its service had refused",
-            post(steer::limit),
-        ))
-        .takes::<LimitBody>(true),
+        op("/v1/runs/{run}/pause", "Pause a run after the current iteration").says::<Taken>(202),
+        op("/v1/runs/{run}/resume", "Resume a paused run").says::<Taken>(202),
+        op("/v1/runs/{run}/stop", "Stop a run after the current iteration")
+            .says::<Taken>(202)
+            .takes::<Stop>(false),
+        op("/v1/runs/{run}/tell", "Send a message to the agent with the next prompt")
+            .says::<Taken>(202)
+            .takes::<MessageBody>(true)
+            .refuses([ApiError::EmptyText]),
+        op("/v1/runs/{run}/limit", "Call no agent until a time, as if its service had refused")
+            .says::<Taken>(202)
+            .takes::<LimitBody>(true),
     ]
 }
 

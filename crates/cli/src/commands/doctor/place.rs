@@ -172,18 +172,12 @@ fn settings_file(name: &str, path: &Path, is_user: bool) -> Finding {
         }
     };
     let source = Some(Source { name: &shown, text: &text });
-    let sources = Sources {
-        // A stand-in for any loop: only the settings are checked.
-        loop_file: Source { name: "doctor", text: "---\nagent: sh\n---\nx\n" },
-        user: source.filter(|_| is_user),
-        project: source.filter(|_| !is_user),
-        flags: &Flags::default(),
-        args: &[],
-        node_name: "doctor",
-        detect: &dogwatch_agents::detect,
-        machine: None,
-    };
-    let found = match load(&sources) {
+    // A stand-in for any loop: only the settings are checked.
+    let stand_in = Source { name: "doctor", text: "---\nagent: sh\n---\nx\n" };
+    let flags = Flags::default();
+    let mut sources = Sources::of_file(stand_in, &flags, &dogwatch_agents::detect);
+    *(if is_user { &mut sources.user } else { &mut sources.project }) = source;
+    let found = match load(&sources, "doctor") {
         Ok(loaded) => loaded.warnings,
         Err(found) => found,
     };

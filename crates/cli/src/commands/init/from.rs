@@ -8,7 +8,7 @@ use crate::screen::words;
 use dogwatch_config::diagnostic::{Diagnostic, Severity, Source};
 use dogwatch_config::import::{FileText, Import, Imported, SourceDir, Tool, Unreadable, import};
 use dogwatch_config::limits::MAX_FILE_BYTES;
-use dogwatch_config::{Flags, Format, GraphSources, Sources, load, load_graph};
+use dogwatch_config::{Flags, Format, Sources, load, load_graph};
 use dogwatch_core::text::printable;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
@@ -143,33 +143,13 @@ fn read(path: &Path) -> std::io::Result<Vec<u8>> {
 /// Loads the result as `check` would, without looking at this machine.
 fn validate(imported: &Imported, name: &str) -> Result<(), CliError> {
     let source = Source { name, text: &imported.text };
-    let (flags, detect) = (&Flags::default(), &dogwatch_agents::detect);
-    let errors = match Format::of(imported.file_name) {
-        Some(format) => load_graph(&GraphSources {
-            graph: source,
-            format,
-            user: None,
-            project: None,
-            flags,
-            args: &[],
-            detect,
-            machine: None,
-            explain: false,
-        })
-        .err(),
-        None => load(&Sources {
-            loop_file: source,
-            user: None,
-            project: None,
-            flags,
-            args: &[],
-            node_name: "loop",
-            detect,
-            machine: None,
-        })
-        .err(),
+    let flags = Flags::default();
+    let sources = Sources::of_file(source, &flags, &dogwatch_agents::detect);
+    let loaded = match Format::of(imported.file_name) {
+        Some(format) => load_graph(&sources, format, false),
+        None => load(&sources, "loop"),
     };
-    errors.map_or(Ok(()), |errors| Err(CliError::Diagnostics(errors)))
+    loaded.map(drop).map_err(CliError::Diagnostics)
 }
 
 fn said(imported: &Imported, tool: Tool, dir: &Path, path: &Path) -> String {

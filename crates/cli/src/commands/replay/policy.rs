@@ -32,20 +32,11 @@ impl Chosen {
         let flags = Flags { set: set.to_vec(), profile: profile.map(str::to_owned), ..Flags::default() };
         // `load` needs a loop file. This one has no watchdog settings, and its agent is never started.
         let loaded = |reader: ReaderName| {
-            load(&Sources {
-                loop_file: Source {
-                    name: "replay",
-                    text: &format!("---\nagent: unused\nreader: {reader}\n---\nunused\n"),
-                },
-                user: None,
-                project: text.as_ref().map(|text| Source { name: &name, text }),
-                flags: &flags,
-                args: &[],
-                node_name: "replay",
-                detect: &dogwatch_agents::detect,
-                machine: None,
-            })
-            .map_err(CliError::Diagnostics)
+            let unused = format!("---\nagent: unused\nreader: {reader}\n---\nunused\n");
+            let file = Source { name: "replay", text: &unused };
+            let sources = Sources::of_file(file, &flags, &dogwatch_agents::detect);
+            let project = text.as_ref().map(|text| Source { name: &name, text });
+            load(&Sources { project, ..sources }, "replay")
         };
         let structured = loaded(ReaderName::Claude)?.plan.nodes[0].settings.watchdog.clone();
         let loaded = loaded(ReaderName::Plain)?;
