@@ -24,18 +24,12 @@ const MAX_OPEN: usize = 256;
 pub(crate) const MAX_RAW: usize = 6 * AgentResult::MAX_TEXT;
 
 /// Reads the stream of Codex.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Codex {
-    last_message: TailBuffer,
+    last_message: TailBuffer<MAX_RAW>,
     /// The ids of tools that have started and not ended.
     open: Vec<String>,
     collab: Collab,
-}
-
-impl Default for Codex {
-    fn default() -> Codex {
-        Codex { last_message: TailBuffer::new(MAX_RAW), open: Vec::new(), collab: Collab::default() }
-    }
 }
 
 #[derive(Default)]

@@ -15,18 +15,12 @@ use dogwatch_core::settings::ReaderName;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 /// Reads the stream of Gemini CLI.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Gemini {
     /// The text since the last tool event, as written.
-    said: TailBuffer,
+    said: TailBuffer<MAX_RAW>,
     /// Calls that delegate to a subagent and have not ended.
     delegated: Vec<String>,
-}
-
-impl Default for Gemini {
-    fn default() -> Gemini {
-        Gemini { said: TailBuffer::new(MAX_RAW), delegated: Vec::new() }
-    }
 }
 
 /// The most delegating calls that are remembered.

@@ -16,10 +16,10 @@ use dogwatch_core::time::dur::Dur;
 use dogwatch_core::watch::sign::{AgentResult, ResetsAt, Sign};
 
 /// Reads the stream of opencode.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Opencode {
     /// The text of the current step.
-    said: TailBuffer,
+    said: TailBuffer<MAX_RAW>,
     tokens: Option<u64>,
     cost_usd: Option<f64>,
     session: String,
@@ -27,23 +27,12 @@ pub struct Opencode {
 }
 
 /// The outcome if nothing more is printed.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 enum End {
+    #[default]
     Open,
     Stopped,
     Failed(AgentResult),
-}
-
-impl Default for Opencode {
-    fn default() -> Opencode {
-        Opencode {
-            said: TailBuffer::new(MAX_RAW),
-            tokens: None,
-            cost_usd: None,
-            session: String::new(),
-            end: End::Open,
-        }
-    }
 }
 
 #[derive(Default)]
@@ -118,7 +107,7 @@ impl Opencode {
 
     /// Reports the result at the end of the process.
     pub fn finish(&mut self, signs: &mut Vec<Sign>) {
-        match std::mem::replace(&mut self.end, End::Open) {
+        match std::mem::take(&mut self.end) {
             End::Open => {}
             End::Stopped => {
                 let text = unescape(self.said.bytes());

@@ -6,15 +6,9 @@ use crate::tail_buffer::TailBuffer;
 use dogwatch_core::watch::sign::{AgentResult, Sign};
 
 /// Reads the output of a plain program.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Plain {
-    said: TailBuffer,
-}
-
-impl Default for Plain {
-    fn default() -> Plain {
-        Plain { said: TailBuffer::new(AgentResult::MAX_TEXT) }
-    }
+    said: TailBuffer<{ AgentResult::MAX_TEXT }>,
 }
 
 impl Plain {

@@ -1,30 +1,24 @@
 //! Keeps the last bytes of a text that arrives in pieces.
 
-/// Keeps the last `max` bytes that were pushed. It uses at most twice that memory and copies each byte at most
+/// Keeps the last `MAX` bytes that were pushed. It uses at most twice that memory and copies each byte at most
 /// twice.
-#[derive(Debug)]
-pub struct TailBuffer {
-    max: usize,
+#[derive(Debug, Default)]
+pub struct TailBuffer<const MAX: usize> {
     bytes: Vec<u8>,
 }
 
-impl TailBuffer {
-    /// Creates an empty tail of at most `max` bytes.
-    pub fn new(max: usize) -> TailBuffer {
-        TailBuffer { max, bytes: Vec::new() }
-    }
-
+impl<const MAX: usize> TailBuffer<MAX> {
     /// Appends a piece.
     pub fn push(&mut self, piece: &[u8]) {
-        if self.bytes.len() + piece.len() > 2 * self.max {
+        if self.bytes.len() + piece.len() > 2 * MAX {
             self.make_room(piece.len());
         }
-        self.bytes.extend_from_slice(&piece[piece.len().saturating_sub(self.max)..]);
+        self.bytes.extend_from_slice(&piece[piece.len().saturating_sub(MAX)..]);
     }
 
     #[cold]
     fn make_room(&mut self, coming: usize) {
-        let keep = self.max.saturating_sub(coming).min(self.bytes.len());
+        let keep = MAX.saturating_sub(coming).min(self.bytes.len());
         let from = self.bytes.len() - keep;
         self.bytes.copy_within(from.., 0);
         self.bytes.truncate(keep);
@@ -42,7 +36,7 @@ impl TailBuffer {
 
     /// Returns the last bytes.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes[self.bytes.len().saturating_sub(self.max)..]
+        &self.bytes[self.bytes.len().saturating_sub(MAX)..]
     }
 }
 
@@ -54,7 +48,7 @@ mod tests {
     fn the_last_bytes_are_kept_for_any_pieces() {
         let all: Vec<u8> = (0..200).collect();
         for size in 1..=50 {
-            let mut tail = TailBuffer::new(20);
+            let mut tail = TailBuffer::<20>::default();
             for (n, piece) in all.chunks(size).enumerate() {
                 tail.push(piece);
                 let seen = &all[..((n + 1) * size).min(all.len())];

@@ -112,9 +112,7 @@ const MAX_ABOUT: usize = 4096;
 
 /// Reads one transcript.
 #[derive(Debug)]
-pub struct Transcript {
-    kind: Kind,
-}
+pub struct Transcript(Kind);
 
 #[derive(Debug)]
 enum Kind {
@@ -125,16 +123,15 @@ enum Kind {
 impl Transcript {
     /// Creates a reader for a transcript of this format.
     pub fn new(format: Format) -> Transcript {
-        let kind = match format {
+        Transcript(match format {
             Format::Claude => Kind::Claude(Box::default()),
             Format::Codex => Kind::Codex(Codex::default()),
-        };
-        Transcript { kind }
+        })
     }
 
     /// Reads a record. Returns its time, if it has one, and its meaning, and appends the agent's signs.
     pub fn read(&mut self, line: &[u8], signs: &mut Vec<Sign>) -> (Option<Wall>, Record) {
-        match &mut self.kind {
+        match &mut self.0 {
             Kind::Claude(reader) => reader.read(line, signs),
             Kind::Codex(reader) => reader.read(line, signs),
         }
@@ -142,7 +139,7 @@ impl Transcript {
 
     /// Returns the session, as the records describe it up to here.
     pub fn about(&self) -> &About {
-        match &self.kind {
+        match &self.0 {
             Kind::Claude(reader) => &reader.about,
             Kind::Codex(reader) => &reader.about,
         }
@@ -151,7 +148,7 @@ impl Transcript {
     /// Returns the outcome of the turn in the terms of an iteration's outcome; `None` if the turn has not ended.
     /// `followed` means that another prompt follows.
     pub fn outcome(&self, followed: bool) -> Option<&'static str> {
-        match &self.kind {
+        match &self.0 {
             Kind::Claude(reader) => reader.outcome(followed),
             Kind::Codex(reader) => reader.outcome(followed),
         }

@@ -36,6 +36,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::rc::Rc;
 use trees::Tree;
 
+/// Defines what the machine answers to a question.
+pub(crate) type Script<Q, A> = Box<dyn FnMut(Q) -> A>;
+
 /// Something that happens at a planned time.
 #[derive(Debug)]
 pub(crate) enum Happening {
@@ -84,6 +87,7 @@ pub(crate) enum Happening {
 }
 
 /// The simulated machine.
+#[derive(Default)]
 pub struct Machine {
     pub(crate) clocks: Clocks,
     /// The planned happenings, ordered by time and then by the order of planning.
@@ -99,7 +103,7 @@ pub struct Machine {
     lost_idle: Vec<String>,
     waker_calm: bool,
     last_stop: Option<Awake>,
-    script: Box<dyn FnMut(Job) -> Act>,
+    script: Option<Script<Job, Act>>,
     /// The process trees, at most one per node.
     trees: BTreeMap<NodeIx, Tree>,
     /// Whether all happenings of one moment are reported together, with deadlines that are due.
@@ -107,12 +111,12 @@ pub struct Machine {
     /// The names of the nodes.
     names: Vec<NodeName>,
     prompts: BTreeSet<(NodeIx, Iteration)>,
-    sees: Box<dyn FnMut(u64) -> InputDigest>,
+    sees: Option<Script<u64, InputDigest>>,
     /// Returns the content of the files that the checks depend on.
-    pins: Box<dyn FnMut(Iteration) -> Result<Vec<Pin>, String>>,
+    pins: Option<Script<Iteration, Result<Vec<Pin>, String>>>,
     /// Returns the hash of the work tree after an iteration.
-    worktrees: Box<dyn FnMut(Iteration) -> Option<String>>,
-    keep_events: bool,
+    worktrees: Option<Script<Iteration, Option<String>>>,
+    forgets: bool,
     /// The recorded events.
     pub events: Vec<Recorded>,
     /// When each session started, in milliseconds since the beginning.
@@ -149,68 +153,35 @@ pub struct Machine {
 }
 
 impl Machine {
-    pub(crate) fn new(names: Vec<NodeName>, plan: &Plan, script: Box<dyn FnMut(Job) -> Act>) -> Machine {
-        Machine {
-            clocks: Clocks::default(),
-            agenda: BTreeMap::new(),
-            planned: 0,
-            limit: None,
-            life: Mortal::default(),
-            disk: Rc::default(),
-            inbox: VecDeque::new(),
-            signals: Vec::new(),
-            lost_idle: Vec::new(),
-            waker_calm: false,
-            last_stop: None,
-            script,
-            trees: BTreeMap::new(),
-            together: false,
-            names,
-            prompts: BTreeSet::new(),
-            sees: Box::new(|_| InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() }),
-            pins: Box::new(|_| Ok(Vec::new())),
-            worktrees: Box::new(|_| None),
-            keep_events: true,
-            events: Vec::new(),
-            sessions: Vec::new(),
-            exit_code: None,
-            prompt_contexts: Vec::new(),
-            partials: Vec::new(),
-            context: Vec::new(),
-            context_fails: false,
-            notifications: Vec::new(),
-            notification_takes: Some(Dur::ZERO),
-            notification_fails: false,
-            start_takes: Dur::ZERO,
-            holder: None,
-            leash: None,
-            day: Day::of(plan),
-            answers: Vec::new(),
-            warnings: Vec::new(),
-            truth: check::Truth::default(),
-        }
+    pub(crate) fn new(names: Vec<NodeName>, plan: &Plan, script: Script<Job, Act>) -> Machine {
+        let (script, notification_takes) = (Some(script), Some(Dur::ZERO));
+        Machine { script, names, notification_takes, day: Day::of(plan), ..Machine::default() }
     }
 
     /// Discards events, for runs with more events than fit in memory.
     pub(crate) fn forget(&mut self) {
-        self.keep_events = false;
+        self.forgets = true;
         self.disk.borrow_mut().forgets = true;
     }
 
     pub(crate) fn keeps_events(&self) -> bool {
-        self.keep_events
+        !self.forgets
     }
 
     pub(crate) fn set_digest(&mut self, sees: impl FnMut(u64) -> InputDigest + 'static) {
-        self.sees = Box::new(sees);
+        self.sees = Some(Box::new(sees));
     }
 
     pub(crate) fn set_pins(&mut self, pins: impl FnMut(Iteration) -> Result<Vec<Pin>, String> + 'static) {
-        self.pins = Box::new(pins);
+        self.pins = Some(Box::new(pins));
     }
 
     pub(crate) fn set_worktrees(&mut self, trees: impl FnMut(Iteration) -> Option<String> + 'static) {
-        self.worktrees = Box::new(trees);
+        self.worktrees = Some(Box::new(trees));
+    }
+
+    fn worktree(&mut self, iteration: Iteration) -> Option<String> {
+        self.worktrees.as_mut().and_then(|worktree| worktree(iteration))
     }
 
     /// Returns the milliseconds since the beginning, without suspends.

@@ -8,7 +8,7 @@ use dogwatch_core::Run;
 use dogwatch_core::drive::shell::{
     ChannelError, Collected, KeeperKilled, Mail, Over, Report, Sample, Sent, Shell, Signaled, Unsent, Woken,
 };
-use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::event::{Event, InputDigest, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeIx};
 use dogwatch_core::record::notification::Delivery;
 use dogwatch_core::record::view::View;
@@ -88,7 +88,7 @@ impl Machine {
     fn try_start(&mut self, run: &Run, job: Job, number: u64) -> Result<Sent, Unsent> {
         let before = self.trees.get(&job.node).map(|tree| tree.job);
         assert_eq!(before, None, "{job:?} was started while another tree was alive");
-        let act = (self.script)(job);
+        let act = self.script.as_mut().expect("a machine has a script")(job);
         if let Some(error) = act.refused.clone() {
             return Err(Unsent { error, again: false, inputs: Vec::new() });
         }
@@ -133,7 +133,7 @@ impl Machine {
         report.leftovers = over.leftovers.clone();
         let worked = over.exit == Some(Exit::Code(0)) && !over.signaled;
         if job.kind == JobKind::Snapshot && worked {
-            let (name, tree) = (format!("refs/{}", job.iteration), (self.worktrees)(job.iteration));
+            let (name, tree) = (format!("refs/{}", job.iteration), self.worktree(job.iteration));
             report.snapshot = Some(Snapshot::Taken { name, files: 1, skipped: 0, tree });
         }
         if job.kind == JobKind::Worktree && worked {
@@ -208,7 +208,7 @@ impl Shell for Machine {
             let settings = started.settings.nodes.iter().find(|plan| plan.name == *node);
             settings.into_iter().for_each(|plan| self.truth.judged(event, &plan.settings.watchdog));
         }
-        if self.keep_events {
+        if self.keeps_events() {
             self.events.push(event.clone());
         }
     }
@@ -314,12 +314,16 @@ impl Shell for Machine {
     }
 
     fn assemble(&mut self, _: &Run, wanted: &WantedPrompt) -> Vec<Input> {
-        if self.keep_events {
+        if self.keeps_events() {
             self.prompt_contexts.push(wanted.prompt_context.clone());
         }
         let (node, iteration) = (wanted.node, wanted.iteration);
         self.prompts.insert((node, iteration));
-        let input_digest = wanted.input_digest.then(|| (self.sees)(self.clocks.elapsed()));
+        let now = self.elapsed();
+        let input_digest = wanted.input_digest.then(|| match &mut self.sees {
+            Some(sees) => sees(now),
+            None => InputDigest { prompt: "p".to_owned(), tree: "t".to_owned() },
+        });
         vec![Input::Node(
             node,
             iteration,
@@ -332,8 +336,8 @@ impl Shell for Machine {
     }
 
     fn hash_pins(&mut self, _: &Run, node: NodeIx, iteration: Iteration, tree: bool) -> Option<Input> {
-        let pins = (self.pins)(iteration);
-        let tree = if tree { (self.worktrees)(iteration) } else { None };
+        let pins = self.pins.as_mut().map_or(Ok(Vec::new()), |pins| pins(iteration));
+        let tree = if tree { self.worktree(iteration) } else { None };
         Some(Input::Node(node, iteration, NodeInput::PinsHashed { pins, tree }))
     }
 
