@@ -3,7 +3,7 @@
 //!
 //! Theory of operation. The command inherits our stdin. Its stdout and stderr are pipes that `copy` drains into
 //! ours, and a listener turns the output into facts. The main thread sleeps in one `poll` over the keeper, the
-//! signals, the copiers' bell and one timer. It consults `watching` whenever something is new or due. While the
+//! signals, the copiers' bell and one timer. It asks the `Monitor` for a verdict whenever something is new or due, as a run does. While the
 //! command is silent nothing runs, except for two samples of its CPU use. The command needs no run, lock or state
 //! directory; `record` writes events to a file on request.
 //!
@@ -15,7 +15,6 @@ mod copy;
 mod outcome;
 mod record;
 mod start;
-mod watching;
 
 use dogwatch_core::text::figures::count;
 use std::io;
@@ -32,8 +31,9 @@ use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::redact;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Awake;
-use dogwatch_core::watch::Fact;
 use dogwatch_core::watch::feed::FeedItem;
+use dogwatch_core::watch::health::Health;
+use dogwatch_core::watch::{Assessment, Fact, Monitor, Session, Verdict};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
@@ -48,7 +48,6 @@ use crate::sys::{SignalFd, Timer};
 use copy::CopyState;
 use outcome::INTERNAL;
 use record::{Record, iteration, node};
-use watching::{Consequences, Watching};
 
 /// How long to wait for the pipes to be drained before silence is judged.
 const DRAIN_BOUND: Duration = Duration::from_millis(500);
@@ -148,7 +147,8 @@ struct Exec {
     /// The pid of the main process, and the watch over it, once it runs.
     main: Option<u32>,
     started: Awake,
-    watching: Option<Watching>,
+    monitor: Option<Monitor>,
+    health: Health,
     /// Why the watchdog has stopped it.
     stop: Option<String>,
     /// The last signal that was passed on.
@@ -209,8 +209,7 @@ impl Exec {
     }
 
     fn arm(&mut self) -> io::Result<()> {
-        let watch =
-            self.watching.as_ref().filter(|_| self.is_watched()).and_then(|watching| watching.monitor.due());
+        let watch = self.monitor.as_ref().filter(|_| self.is_watched()).and_then(Monitor::due);
         let (step, keeper) = match self.phase {
             Phase::Tree => (self.life.due(), self.life.keeper_due()),
             Phase::Delivering(at) => (Some(at), None),
@@ -349,46 +348,44 @@ impl Exec {
         for item in self.copy_state.take_items() {
             match item {
                 FeedItem::Fact(fact) => self.take_fact(fact),
+                FeedItem::Issue(issue) if self.health.knows(issue) => {}
                 FeedItem::Issue(issue) => {
-                    let event = self.watching.as_mut().and_then(|w| w.issue_found(clock::awake(), issue));
-                    event.into_iter().for_each(|event| self.add(event));
+                    self.health.found(clock::awake(), issue);
+                    self.add(issue.event(node(), iteration()));
                 }
             }
         }
     }
 
     fn take_fact(&mut self, fact: Fact) {
-        let Some(watching) = &mut self.watching else { return };
-        let asked = watching.monitor.watch().is_asking();
+        let Some(monitor) = &mut self.monitor else { return };
+        let asked = monitor.watch().is_asking();
         if asked && matches!(fact, Fact::NeedsHuman { .. }) {
             return;
         }
-        let follows = watching.take(clock::awake(), &fact);
-        let answered = asked && !watching.monitor.watch().is_asking();
+        let now = clock::awake();
+        monitor.take(now, &fact);
+        self.health.noted(&fact);
+        // Progress only moves a deadline, so there is nothing to judge.
+        let assessed = if matches!(fact, Fact::Observed(_)) { None } else { monitor.judge(now) };
+        let answered = asked && !monitor.watch().is_asking();
         let until = self.policy.human.duration().map(|limit| clock::now().wall.plus(limit));
         self.add(fact.into_event(node(), iteration(), until));
         if answered {
             self.add(continued());
         }
-        self.follow(follows);
-    }
-
-    fn judge(&mut self) {
-        if let Some(watching) = &mut self.watching {
-            let follows = watching.judge(clock::awake());
-            self.follow(follows);
-        }
+        self.follow(assessed);
     }
 
     /// Records a verdict with its evidence, before the first signal is sent.
-    fn follow(&mut self, Consequences { event, stop }: Consequences) {
-        if !self.is_watched() {
-            return;
-        }
-        if let Some(event) = event {
+    fn follow(&mut self, assessed: Option<Assessment>) {
+        let Some(assessed) = assessed.filter(|_| self.is_watched()) else { return };
+        let verdict = assessed.verdict.clone();
+        // `exec` has no next session that could recover.
+        if let Some(event) = assessed.event(node(), iteration(), false) {
             self.add(event);
         }
-        if let Some(message) = stop {
+        if let Verdict::HardStop { message, .. } = verdict {
             self.stop = Some(self.with_reader(message));
             // A known agent is interrupted, so that it can finish its turn. Any other program is terminated.
             let first = if self.reader.is_structured() { EndStep::Interrupt } else { EndStep::Terminate };
@@ -434,11 +431,12 @@ impl Exec {
 
     fn look(&mut self) {
         let now = clock::awake();
-        if self.watching.as_mut().is_some_and(|watching| watching.monitor.wants_sample(now)) {
+        if self.monitor.as_mut().is_some_and(|monitor| monitor.wants_sample(now)) {
             let fact = self.sample();
             self.take_fact(fact);
         } else {
-            self.judge();
+            let assessed = self.monitor.as_mut().and_then(|monitor| monitor.judge(now));
+            self.follow(assessed);
         }
     }
 
@@ -508,7 +506,8 @@ impl Exec {
         self.main = Some(pid);
         self.life.started();
         self.workspace.iter().for_each(PathWaker::let_go);
-        self.watching = Some(Watching::new(self.policy.clone(), self.started, self.reader.is_structured()));
+        let session = Session::new(self.started, self.reader.is_structured());
+        self.monitor = Some(Monitor::new(self.policy.clone(), session));
         let words: Vec<_> = self.argv.iter().map(|word| String::from_utf8_lossy(word)).collect();
         let argv = redact::argv(&words);
         let (node, iteration) = (node(), iteration());

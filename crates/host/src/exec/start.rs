@@ -8,6 +8,7 @@ use dogwatch_agents::Listener;
 use dogwatch_core::run::job::Leftovers;
 use dogwatch_core::run::life::Life;
 use dogwatch_core::watch::feed::Stream;
+use dogwatch_core::watch::health::Health;
 use rustix::process::Signal;
 
 use super::copy::CopyState;
@@ -20,6 +21,7 @@ use crate::fs::wake::PathWaker;
 use crate::process::keeper::{Keeper, Order, StartOrder};
 use crate::process::orphans;
 use crate::store::home;
+use crate::store::token::random_digits;
 use crate::sys::{Clock, SignalFd, Timer, block, ignores};
 
 /// The signals that are passed on to the command, and CONT, which shows that we were stopped.
@@ -60,7 +62,8 @@ pub(super) fn start(plan: Plan) -> Result<Exec, ExecError> {
         alone: false,
         main: None,
         started: clock::awake(),
-        watching: None,
+        monitor: None,
+        health: Health::default(),
         stop: None,
         passed: None,
         leftovers: Leftovers::default(),
@@ -118,9 +121,7 @@ fn nonce() -> io::Result<Option<String>> {
     if std::env::var_os(orphans::NONCE_VAR).is_some() {
         return Ok(None);
     }
-    let mut random = [0; 16];
-    getrandom::fill(&mut random).map_err(|error| io::Error::other(error.to_string()))?;
-    Ok(Some(crate::store::journal::hex(&random)))
+    random_digits::<16>().map(Some)
 }
 
 /// Watches the workspace. Files that we write ourselves do not count: our state, the events, and output redirected to
