@@ -345,7 +345,7 @@ fn restoring_works_without_commits_and_during_a_rebase() {
         limits: Limits::default(),
     };
     let prepared = snapshot::prepare(undo).expect("prepared");
-    assert_eq!((prepared.under_way, prepared.counts()), (Some("rebase"), (1, 0)));
+    assert_eq!((prepared.survey.under_way, prepared.counts()), (Some("rebase"), (1, 0)));
     prepared.give_up().expect("given up");
     assert_eq!(repo.read("changed"), "after");
     assert_eq!(repo.git(&["for-each-ref", NOW]), "", "the saved state was removed");

@@ -252,7 +252,7 @@ struct Done<'a> {
 impl Restoring<'_> {
     fn restore(&self, prepared: snapshot::Prepared) -> Result<u8, CliError> {
         let saved = prepared.kept.ref_name.clone();
-        let (under_way, moved) = (prepared.under_way, prepared.moved_head.clone());
+        let (under_way, moved) = (prepared.survey.under_way, prepared.survey.moved_head.clone());
         let back = self.back(&saved);
         let restored = prepared.restore().map_err(|why| {
             CliError::with_help(

@@ -45,7 +45,7 @@ pub use diff::{DiffOptions, FileChange, Patch, changed_files, commit_of, diff, i
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
 pub use pristine::{Pristine, PristineError};
 pub use prune::{Stored, forget, prune, stored};
-pub use restore::{Prepared, Restored, Undo, prepare};
+pub use restore::{Prepared, Restored, Survey, Undo, prepare};
 pub(crate) use take::{is_left_out, umask_is_private};
 pub use take::{take, take_until};
 

@@ -70,21 +70,10 @@ impl Entry {
 pub struct Prepared {
     undo: Undo,
     git: Git,
-    steps: Vec<Step>,
-    /// The paths that the wanted snapshot stores byte by byte. The others were as git checks them out.
-    as_they_are: BTreeSet<Vec<u8>>,
-    /// Files that the wanted and the present snapshot left out; they must not be touched.
-    then: LeftOut,
-    now: LeftOut,
-    /// The unusual permissions of files in the wanted snapshot.
-    modes: Modes,
-    filtered: BTreeSet<Vec<u8>>,
     /// The snapshot of the state before.
     pub kept: Taken,
-    /// An operation that is in progress, such as a merge or a rebase.
-    pub under_way: Option<&'static str>,
-    /// The commits that HEAD pointed to then and points to now, if they differ.
-    pub moved_head: Option<(String, String)>,
+    /// What would change.
+    pub survey: Survey,
 }
 
 /// The result of a restore.
@@ -117,19 +106,7 @@ pub fn prepare(undo: Undo) -> Result<Prepared, String> {
     let prepared = survey(&git, &undo, &kept.ref_name, !filters.is_empty());
     let survey = prepared
         .inspect_err(|_| drop(super::forget(&undo.work_dir, std::slice::from_ref(&kept.ref_name))))?;
-    Ok(Prepared {
-        undo,
-        git,
-        steps: survey.steps,
-        as_they_are: survey.as_they_are,
-        then: survey.then,
-        now: survey.now,
-        modes: survey.modes,
-        filtered: survey.filtered,
-        kept,
-        under_way: survey.under_way,
-        moved_head: survey.moved_head,
-    })
+    Ok(Prepared { undo, git, kept, survey })
 }
 
 fn keep(undo: &Undo, until: Option<Instant>) -> Result<Taken, String> {
@@ -150,15 +127,22 @@ fn keep(undo: &Undo, until: Option<Instant>) -> Result<Taken, String> {
     }
 }
 
-struct Survey {
+/// The differences between the wanted and the present snapshot.
+#[derive(Debug)]
+pub struct Survey {
     steps: Vec<Step>,
+    /// The paths that the wanted snapshot stores byte by byte. The others were as git checks them out.
     as_they_are: BTreeSet<Vec<u8>>,
+    /// Files that the wanted and the present snapshot left out; they must not be touched.
     then: LeftOut,
     now: LeftOut,
+    /// The unusual permissions of files in the wanted snapshot.
     modes: Modes,
     filtered: BTreeSet<Vec<u8>>,
-    under_way: Option<&'static str>,
-    moved_head: Option<(String, String)>,
+    /// An operation that is in progress, such as a merge or a rebase.
+    pub under_way: Option<&'static str>,
+    /// The commits that HEAD pointed to then and points to now, if they differ.
+    pub moved_head: Option<(String, String)>,
 }
 
 fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Survey, String> {
@@ -265,13 +249,13 @@ fn asked(
 impl Prepared {
     /// Returns how many files would be written, and how many removed.
     pub fn counts(&self) -> (usize, usize) {
-        let written = self.steps.iter().filter(|s| s.to.is_some()).count();
-        (written, self.steps.len() - written)
+        let written = self.survey.steps.iter().filter(|s| s.to.is_some()).count();
+        (written, self.survey.steps.len() - written)
     }
 
     /// Returns the files that would change, and whether each would be removed.
     pub fn paths(&self) -> impl Iterator<Item = (&[u8], bool)> {
-        self.steps.iter().map(|step| (step.path.as_slice(), step.to.is_none()))
+        self.survey.steps.iter().map(|step| (step.path.as_slice(), step.to.is_none()))
     }
 
     /// Cancels the undo and removes the saved state.
@@ -291,7 +275,7 @@ impl Prepared {
 
     fn all_steps(&self, restored: &mut Restored) -> Result<(), String> {
         let (fit, unfit): (Vec<&Step>, Vec<&Step>) =
-            self.steps.iter().partition(|s| self.untouchable(s).is_none());
+            self.survey.steps.iter().partition(|s| self.untouchable(s).is_none());
         for step in unfit {
             restored.leave(&step.path, self.untouchable(step).unwrap_or_default());
         }
@@ -315,9 +299,9 @@ impl Prepared {
 
     /// Restores the permissions of files whose content is the same as then.
     fn set_modes(&self, restored: &mut Restored) {
-        let changed: BTreeSet<&[u8]> = self.steps.iter().map(|step| step.path.as_slice()).collect();
-        for (path, mode) in self.modes.iter() {
-            if changed.contains(path) || self.now.holds(path) {
+        let changed: BTreeSet<&[u8]> = self.survey.steps.iter().map(|step| step.path.as_slice()).collect();
+        for (path, mode) in self.survey.modes.iter() {
+            if changed.contains(path) || self.survey.now.holds(path) {
                 continue;
             }
             match put::set_mode(self.git.dir(), path, mode) {
@@ -337,7 +321,7 @@ impl Prepared {
         }
         let wanted = steps.iter().copied().filter(|s| s.to.is_some());
         let (raw, checked_out): (Vec<&Step>, Vec<&Step>) =
-            wanted.partition(|s| self.as_they_are.contains(&s.path) || is_link(s));
+            wanted.partition(|s| self.survey.as_they_are.contains(&s.path) || is_link(s));
         self.put_raw(&raw, restored)?;
         self.put_checked_out(&checked_out, restored)
     }
@@ -355,13 +339,16 @@ impl Prepared {
         if is(&step.from) || is(&step.to) {
             return Some("a nested repository".to_owned());
         }
-        if self.now.holds(&step.path) {
+        if self.survey.now.holds(&step.path) {
             return Some("it could not be saved, so it stays as it is".to_owned());
         }
-        if step.to.is_none() && (self.then.more || self.then.holds(&step.path)) {
+        if step.to.is_none() && (self.survey.then.more || self.survey.then.holds(&step.path)) {
             return Some("the snapshot left it out, so it may have existed".to_owned());
         }
-        if self.filtered.contains(&step.path) && step.to.is_some() && !self.as_they_are.contains(&step.path) {
+        if self.survey.filtered.contains(&step.path)
+            && step.to.is_some()
+            && !self.survey.as_they_are.contains(&step.path)
+        {
             return Some("it needs a filter, which dogwatch does not run; use `git checkout`".to_owned());
         }
         ours().then(|| "it belongs to dogwatch".to_owned())
@@ -438,7 +425,7 @@ impl Prepared {
         match put::put(
             self.git.dir(),
             &step.path,
-            (&to.mode, self.modes.get(&step.path)),
+            (&to.mode, self.survey.modes.get(&step.path)),
             content,
             step.from.is_some(),
         ) {
