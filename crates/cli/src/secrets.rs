@@ -6,7 +6,7 @@ use dogwatch_host::store::journal::hex;
 use dogwatch_host::store::safe_file;
 use dogwatch_host::store::secrets::{Secrets, install};
 use sha2::{Digest, Sha256};
-use std::io::{self, Read, Write};
+use std::io::{self, Write};
 use std::path::Path;
 
 const FILE: &str = "plan.json";
@@ -33,8 +33,7 @@ pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<Option<String>> {
 
 /// Returns the stored plan and the hash of its file, if there is one.
 pub fn kept(run_dir: &Path) -> Option<(Plan, String)> {
-    let mut text = Vec::new();
-    safe_file::read(&run_dir.join(FILE)).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
+    let text = safe_file::read_up_to(&run_dir.join(FILE), MAX_BYTES).ok()?;
     Some((serde_json::from_slice(&text).ok()?, hash(&text)))
 }
 

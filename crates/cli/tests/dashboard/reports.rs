@@ -38,6 +38,6 @@ fn a_report_that_cannot_be_written_fails_and_leaves_no_file() {
     project.call(&["report", &run, "--html", "taken.html"]).assert_code(2);
     let names = std::fs::read_dir(project.path("")).expect("the work directory").flatten();
     let left: Vec<_> =
-        names.map(|e| e.file_name()).filter(|n| n.to_string_lossy().contains(".part")).collect();
+        names.map(|e| e.file_name()).filter(|n| n.to_string_lossy().contains(".new")).collect();
     assert!(left.is_empty(), "{left:?}");
 }

@@ -9,6 +9,7 @@ use crate::record::ids::NodeIx;
 use crate::run::ending::Ending;
 use crate::run::idle;
 use crate::settings::{AttemptPolicy, IdlePolicy};
+use crate::text::figures::count;
 use crate::text::{check_output, one_line};
 use crate::time::dur::Dur;
 
@@ -87,10 +88,11 @@ impl Run {
             let checks = attempts.last.len();
             let outcome = if attempts.flaked(policy) { Outcome::CleanWithFlake } else { Outcome::Clean };
             let tries = attempts.count.max(1);
-            let s = if tries == 1 { "" } else { "s" };
             let why = match policy {
-                AttemptPolicy::Seed => format!("{checks} of {checks} checks pass after {tries} attempt{s}"),
-                AttemptPolicy::Progress => format!("checks pass after {tries} iteration{s}"),
+                AttemptPolicy::Seed => {
+                    format!("{checks} of {checks} checks pass after {}", count(tries, "attempt"))
+                }
+                AttemptPolicy::Progress => format!("checks pass after {}", count(tries, "iteration")),
             };
             NodeEnd::done("converged", End::new(outcome, 0, why))
         })
@@ -170,8 +172,8 @@ impl Run {
             (_, None) => {
                 let stalled = attempts.stalled;
                 settings.checks.max_stalled.filter(|max| stalled >= *max)?;
-                let s = if stalled == 1 { "" } else { "s" };
-                format!("{stalled} iteration{s} without progress; {}", still_failing(attempts.failing()))
+                let idle = count(stalled, "iteration");
+                format!("{idle} without progress; {}", still_failing(attempts.failing()))
             }
         };
         Some(NodeEnd::failed("max_iterations_reached", End::new(Outcome::Catastrophic, 1, why)))

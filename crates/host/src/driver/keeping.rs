@@ -181,12 +181,9 @@ impl HostShell<'_> {
     }
 }
 
-/// Replaces a file atomically: a reader sees the old content or the new one. Returns the trouble it met.
+/// Replaces a file atomically. Returns the trouble it met.
 fn keep_file(file: &Path, text: &str, trouble: &'static str) -> Option<Input> {
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(".new");
-    let written = safe_file::write(Path::new(&aside), safe_file::PRIVATE, secrets::hide(text).as_bytes());
-    let error = written.and_then(|()| std::fs::rename(&aside, file)).err()?;
+    let error = safe_file::replace(file, safe_file::PRIVATE, secrets::hide(text).as_bytes()).err()?;
     let detail = format!("{}: {error}", file.display());
     Some(Input::TroubleMet { kind: trouble, detail })
 }

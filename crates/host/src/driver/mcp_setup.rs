@@ -8,9 +8,9 @@ pub use gemini::remove_home;
 
 use crate::fs::pins;
 use crate::store::home;
-use crate::store::journal;
 use crate::store::safe_file;
 use crate::store::socket;
+use crate::store::token::{are_equal, random_digits};
 use dogwatch_agents::{Injection, Launch, McpBridge, inject};
 use dogwatch_core::record::event::Pin;
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
@@ -20,8 +20,7 @@ use dogwatch_core::time::dur::Dur;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::fmt::Display;
-use std::hint::black_box;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the session file in the node's directory. Each session of the node overwrites it.
@@ -106,7 +105,7 @@ impl Pinned {
 impl SessionFile {
     /// Reads a session file.
     pub fn read(path: &Path) -> io::Result<SessionFile> {
-        Ok(serde_json::from_slice(&read_file(path, MAX_SESSION_FILE)?)?)
+        Ok(serde_json::from_slice(&safe_file::read_named_whole(path, MAX_SESSION_FILE)?)?)
     }
 
     fn write(&self, path: &Path) -> io::Result<()> {
@@ -245,7 +244,7 @@ fn make_own_home(own: &Path, ours: &str) -> Result<(), String> {
 
 /// Writes a settings file: the user's settings, if any, merged with ours.
 fn write_settings(own: &Path, theirs: &Path, ours: &str) -> Result<(), String> {
-    let text = match read_file(theirs, MAX_FILE) {
+    let text = match safe_file::read_named_whole(theirs, MAX_FILE) {
         Ok(text) => String::from_utf8_lossy(&text).into_owned(),
         Err(e) if e.kind() == io::ErrorKind::NotFound => String::new(),
         Err(e) => return Err(at(theirs, e)),
@@ -300,24 +299,12 @@ fn join(base: &mut Value, over: Value) {
 
 /// Returns a new token from random numbers of the system.
 pub fn random_token() -> io::Result<String> {
-    let mut bytes = [0; TOKEN_BYTES];
-    getrandom::fill(&mut bytes).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
-    Ok(journal::hex(&bytes))
+    random_digits::<TOKEN_BYTES>()
 }
 
 /// Compares two tokens in constant time. The duration reveals only their length.
 pub fn same(a: &str, b: &str) -> bool {
-    let differ = a.bytes().zip(b.bytes()).fold(0, |sum, (a, b)| black_box(sum | (a ^ b)));
-    a.len() == b.len() && !a.is_empty() && differ == 0
-}
-
-fn read_file(path: &Path, max: u64) -> io::Result<Vec<u8>> {
-    let mut text = Vec::new();
-    safe_file::read_named(path)?.take(max + 1).read_to_end(&mut text)?;
-    if text.len() as u64 > max {
-        return Err(io::Error::new(io::ErrorKind::InvalidData, format!("is larger than {max} bytes")));
-    }
-    Ok(text)
+    !a.is_empty() && are_equal(a.as_bytes(), b.as_bytes())
 }
 
 fn write_private(path: &Path, text: &[u8]) -> io::Result<()> {

@@ -18,7 +18,7 @@ use dogwatch_core::run::decision::PromptContext;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{NodePlan, PromptSource};
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 /// The instruction about commits for loop files that set `credit`.
@@ -239,12 +239,7 @@ pub fn read_bounded(file: &std::path::Path) -> io::Result<String> {
 
 /// Reads a text file of at most `max` bytes.
 pub fn read_at_most(file: &std::path::Path, max: usize) -> io::Result<String> {
-    let mut bytes = Vec::new();
-    safe_file::read_named(file)?.take(max as u64 + 1).read_to_end(&mut bytes)?;
-    if bytes.len() > max {
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
-    }
-    String::from_utf8(bytes).map_err(|e| {
+    String::from_utf8(safe_file::read_named_whole(file, max as u64)?).map_err(|e| {
         io::Error::new(
             io::ErrorKind::InvalidData,
             format!("not UTF-8 at byte {}", e.utf8_error().valid_up_to()),

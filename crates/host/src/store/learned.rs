@@ -11,10 +11,11 @@ use dogwatch_core::learn::{Arrivals, History, LearnedState};
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::settings::{IdlePolicy, Plan};
+use dogwatch_core::text::figures::count;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The most runs that are read, newest first.
@@ -117,10 +118,7 @@ impl Loop<'_> {
         };
         let path = self.kept_path();
         make_private(path.parent().unwrap_or(Path::new("/")))?;
-        // An interrupted write leaves the file as it was.
-        let fresh = path.with_extension("new");
-        safe_file::write(&fresh, safe_file::PRIVATE, &serde_json::to_vec(&kept)?)?;
-        std::fs::rename(fresh, path)
+        safe_file::replace(&path, safe_file::PRIVATE, &serde_json::to_vec(&kept)?)
     }
 
     fn kept_path(&self) -> PathBuf {
@@ -132,19 +130,11 @@ impl Loop<'_> {
     /// Reads the state that `gc` kept. A file of another loop or version is not used.
     fn kept(&self, problems: &mut Vec<String>) -> Option<Kept> {
         let path = self.kept_path();
-        let read = || -> io::Result<Vec<u8>> {
-            let mut bytes = Vec::new();
-            safe_file::read(&path)?.take(MAX_KEPT).read_to_end(&mut bytes)?;
-            Ok(bytes)
-        };
-        let why = match read() {
+        let why = match safe_file::read_json::<Kept>(&path, MAX_KEPT) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return None,
             Err(error) => error.to_string(),
-            Ok(bytes) => match serde_json::from_slice::<Kept>(&bytes) {
-                Ok(kept) if self.owns(&kept) => return Some(kept),
-                Ok(_) => "it belongs to another loop or version".to_owned(),
-                Err(error) => error.to_string(),
-            },
+            Ok(kept) if self.owns(&kept) => return Some(kept),
+            Ok(_) => "it belongs to another loop or version".to_owned(),
         };
         problems.push(format!("cannot use the idle history in {}: {why}", path.display()));
         None
@@ -189,8 +179,8 @@ impl Loop<'_> {
             }
         }
         if unreadable > 0 {
-            let s = if unreadable == 1 { "" } else { "s" };
-            problems.push(format!("the idle history of {unreadable} earlier run{s} cannot be read"));
+            let runs = count(unreadable, "earlier run");
+            problems.push(format!("the idle history of {runs} cannot be read"));
         }
         pasts.reverse();
         pasts

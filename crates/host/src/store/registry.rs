@@ -12,7 +12,7 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::{Moment, Skew, Wall};
 use serde::{Deserialize, Serialize};
 use std::fs::{File, TryLockError};
-use std::io::{self, Read};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, SystemTime};
@@ -84,9 +84,7 @@ impl Registry {
     /// Writes the pointer of a run, replacing an earlier one of the same run.
     pub fn add(&self, pointer: &Pointer) -> io::Result<()> {
         home::make_private(&self.dir)?;
-        let new = self.dir.join(format!("{}.{}.new", pointer.run, std::process::id()));
-        safe_file::write(&new, safe_file::PRIVATE, &serde_json::to_vec(pointer)?)?;
-        std::fs::rename(&new, self.file(&pointer.run))
+        safe_file::replace(&self.file(&pointer.run), safe_file::PRIVATE, &serde_json::to_vec(pointer)?)
     }
 
     /// Removes the pointer of a run.
@@ -181,7 +179,8 @@ impl Registry {
     }
 
     fn follow(&self, run: &RunId) -> Option<Pointer> {
-        let pointer = read(&self.file(run)).filter(|p| p.run == *run && self.is_ours())?;
+        let pointer = safe_file::read_json::<Pointer>(&self.file(run), MAX_BYTES).ok();
+        let pointer = pointer.filter(|p| p.run == *run && self.is_ours())?;
         match std::fs::symlink_metadata(&pointer.run_dir) {
             Ok(_) => Some(pointer),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -197,12 +196,6 @@ impl Registry {
     fn file(&self, run: &RunId) -> PathBuf {
         self.dir.join(format!("{run}.json"))
     }
-}
-
-fn read(path: &Path) -> Option<Pointer> {
-    let mut text = Vec::new();
-    safe_file::read(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
 }
 
 /// Judges a record that was read. `missing` says why its head could not be read.

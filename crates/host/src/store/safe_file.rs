@@ -10,8 +10,9 @@
 //! links are followed.
 
 use rustix::fs::{Mode, OFlags};
+use serde::de::DeserializeOwned;
 use std::fs::{File, FileType, Metadata};
-use std::io::{self, Write};
+use std::io::{self, Read, Write};
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::Path;
 
@@ -57,6 +58,28 @@ pub fn read(path: &Path) -> io::Result<File> {
     Ok(file)
 }
 
+/// Returns the first `max` bytes of a regular file of any owner.
+pub fn read_up_to(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read(path)?.take(max).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
+/// Parses the JSON document in the first `max` bytes of a regular file of any owner.
+pub fn read_json<T: DeserializeOwned>(path: &Path, max: u64) -> io::Result<T> {
+    Ok(serde_json::from_slice(&read_up_to(path, max)?)?)
+}
+
+/// Reads a file that the user names. A file of more than `max` bytes is an error.
+pub fn read_named_whole(path: &Path, max: u64) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    read_named(path)?.take(max + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > max {
+        return Err(io::Error::new(io::ErrorKind::FileTooLarge, format!("larger than {max} bytes")));
+    }
+    Ok(bytes)
+}
+
 /// Opens a file that the user names, for reading. Follows links, and refuses everything but a regular file without
 /// waiting for it.
 pub fn read_named(path: &Path) -> io::Result<File> {
@@ -82,6 +105,19 @@ pub fn overwrite(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
 /// Replaces the content of a file, in place.
 pub fn write(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
     create(path, mode)?.write_all(content)
+}
+
+/// Replaces a file atomically: a reader sees the old content or the new one, and an interrupted write leaves the file as
+/// it was.
+pub fn replace(path: &Path, mode: u32, content: &[u8]) -> io::Result<()> {
+    let mut aside = path.as_os_str().to_owned();
+    aside.push(format!(".{}.new", std::process::id()));
+    let replaced = write(Path::new(&aside), mode, content).and_then(|()| std::fs::rename(&aside, path));
+    if replaced.is_err() {
+        // The file may not exist. The caller reports the original error.
+        let _ = std::fs::remove_file(&aside);
+    }
+    replaced
 }
 
 /// Checks that a directory is safe to hold files of dogwatch: see the module documentation.
@@ -142,7 +178,7 @@ fn ours(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
 }
 
 fn open(path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
-    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+    let flags = flags | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
     let opened = rustix::fs::open(path, flags, Mode::from_raw_mode(mode));
     opened.map(File::from).map_err(|errno| match std::fs::symlink_metadata(path) {
         // The error of the kernel does not name the cause in these cases.

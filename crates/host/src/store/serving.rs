@@ -5,7 +5,7 @@ use crate::store::home;
 use crate::store::safe_file;
 use dogwatch_core::record::ids::RunId;
 use serde::{Deserialize, Serialize};
-use std::io::{self, Read, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The name of the file in the user's state directory.
@@ -39,7 +39,7 @@ fn announce_at(path: &Path, url: &str) -> io::Result<Announced> {
     if let Some(dir) = path.parent() {
         home::make_private(dir)?;
     }
-    safe_file::create(path, safe_file::PRIVATE)?.write_all(&serde_json::to_vec(&server)?)?;
+    safe_file::write(path, safe_file::PRIVATE, &serde_json::to_vec(&server)?)?;
     Ok(Announced { path: path.to_owned() })
 }
 
@@ -64,9 +64,7 @@ fn link_at(path: &Path, run: &RunId) -> Option<String> {
 }
 
 fn read(path: &Path) -> Option<Server> {
-    let mut text = Vec::new();
-    safe_file::read(path).ok()?.take(MAX_BYTES).read_to_end(&mut text).ok()?;
-    serde_json::from_slice(&text).ok()
+    safe_file::read_json(path, MAX_BYTES).ok()
 }
 
 #[cfg(test)]

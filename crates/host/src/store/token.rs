@@ -119,7 +119,7 @@ impl Token {
 }
 
 /// Compares two secrets. The time that it takes depends on their lengths only.
-fn are_equal(own: &[u8], given: &[u8]) -> bool {
+pub(crate) fn are_equal(own: &[u8], given: &[u8]) -> bool {
     let differing = own.iter().zip(given).fold(0, |all, (own, other)| all | (own ^ other));
     black_box(differing) == 0 && given.len() == own.len()
 }
@@ -129,9 +129,9 @@ pub fn digest(bytes: &[u8]) -> String {
     hex(&Sha256::digest(bytes))
 }
 
-/// Returns 256 random bits in hexadecimal digits.
-pub fn random_digits() -> io::Result<String> {
-    let mut random = [0; RANDOM_BYTES];
+/// Returns `N` random bytes in hexadecimal digits.
+pub fn random_digits<const N: usize>() -> io::Result<String> {
+    let mut random = [0; N];
     getrandom::fill(&mut random).map_err(|e| io::Error::other(format!("no randomness: {e}")))?;
     Ok(hex(&random))
 }
@@ -168,7 +168,7 @@ fn make(path: &Path) -> io::Result<()> {
     if let Some(dir) = path.parent() {
         home::make_private(dir)?;
     }
-    let random = random_digits()?;
+    let random = random_digits::<RANDOM_BYTES>()?;
     let new = path.with_extension(format!("{}.new", std::process::id()));
     let _ = std::fs::remove_file(&new);
     let mut file = safe_file::create_new(&new, safe_file::PRIVATE)?;

@@ -8,7 +8,7 @@ use dogwatch_core::record::windows::WindowsUsed;
 use dogwatch_core::run::gate::account;
 use dogwatch_core::settings::Plan;
 use std::collections::BTreeSet;
-use std::io::{self, Read};
+use std::io;
 use std::path::PathBuf;
 
 /// The most bytes read from a file.
@@ -36,10 +36,7 @@ impl WindowStore {
             return Ok(());
         }
         home::make_private(&self.dir)?;
-        let file = self.file(&used.account);
-        let new = file.with_extension(format!("{}.new", std::process::id()));
-        safe_file::write(&new, safe_file::PRIVATE, &serde_json::to_vec(used)?)?;
-        std::fs::rename(&new, file)
+        safe_file::replace(&self.file(&used.account), safe_file::PRIVATE, &serde_json::to_vec(used)?)
     }
 
     /// Returns the known windows of the accounts of a plan whose agents have a limit. Unreadable files are skipped.
@@ -52,9 +49,8 @@ impl WindowStore {
     }
 
     fn read(&self, account: &str) -> Option<WindowsUsed> {
-        let mut bytes = Vec::new();
-        safe_file::read(&self.file(account)).ok()?.take(MAX_BYTES).read_to_end(&mut bytes).ok()?;
-        serde_json::from_slice(&bytes).ok().filter(|used: &WindowsUsed| used.account == account)
+        let used = safe_file::read_json::<WindowsUsed>(&self.file(account), MAX_BYTES).ok();
+        used.filter(|used| used.account == account)
     }
 
     fn file(&self, account: &str) -> PathBuf {

@@ -19,11 +19,10 @@ use dogwatch_host::git::snapshot::{self, Patch};
 use dogwatch_host::git::worktree;
 use dogwatch_host::store::home;
 use dogwatch_host::store::registry::Pointer;
-use rustix::fs::{Mode, OFlags};
+use dogwatch_host::store::safe_file;
 use schemars::JsonSchema;
 use serde::Serialize;
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
@@ -114,7 +113,7 @@ pub(crate) fn answer(
     if !SERVED.contains(&name) {
         return Err(ApiError::NoSuchOutput);
     }
-    let file = open(&place.dir(run_dir).join(name)).map_err(|_| ApiError::NoSuchOutput)?;
+    let file = safe_file::read(&place.dir(run_dir).join(name)).map_err(|_| ApiError::NoSuchOutput)?;
     let length = file.metadata().map_err(|_| ApiError::NoSuchOutput)?.len();
     let wanted = Span::wanted(headers, length)?;
     let mut response = crate::routes::answer(
@@ -158,7 +157,7 @@ pub(crate) fn readable(
     headers: &HeaderMap,
     view: &View,
 ) -> Result<Readable, ApiError> {
-    let file = open(&place.dir(run_dir).join("stdout")).map_err(|_| ApiError::NoSuchOutput)?;
+    let file = safe_file::read(&place.dir(run_dir).join("stdout")).map_err(|_| ApiError::NoSuchOutput)?;
     let size = file.metadata().map_err(|_| ApiError::NoSuchOutput)?.len();
     let wanted = Span::wanted(headers, size)?;
     let from = wanted.from.max((wanted.from + wanted.length).saturating_sub(MAX_READABLE));
@@ -187,16 +186,6 @@ pub(crate) fn changes(pointer: &Pointer, place: &Place, view: &View) -> Result<P
     match snapshot::iteration_patch(&dir, &pointer.run, &place.node, place.iteration, MAX_PATCH) {
         Ok(Some(patch)) => Ok(patch),
         Ok(None) | Err(_) => Err(ApiError::NoSuchOutput),
-    }
-}
-
-/// Opens a regular file only: a FIFO must not block the server, and a symlink must not lead out of the directory.
-fn open(path: &Path) -> io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(io::Error::new(io::ErrorKind::InvalidInput, "not a regular file")),
     }
 }
 

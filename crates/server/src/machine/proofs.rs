@@ -92,7 +92,7 @@ struct Issued {
 impl Challenges {
     /// Creates the challenges of a new server.
     pub fn new() -> io::Result<Challenges> {
-        Ok(Challenges { instance: random_digits()?, start: Instant::now(), state: Mutex::default() })
+        Ok(Challenges { instance: random_digits::<32>()?, start: Instant::now(), state: Mutex::default() })
     }
 
     /// Answers a page: the proof that this server knows the token, and a challenge that the proof covers. Returns `None`

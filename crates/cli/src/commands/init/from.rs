@@ -10,6 +10,7 @@ use dogwatch_config::import::{FileText, Import, Imported, SourceDir, Tool, Unrea
 use dogwatch_config::limits::MAX_FILE_BYTES;
 use dogwatch_config::{Flags, Format, Sources, load, load_graph};
 use dogwatch_core::text::printable;
+use dogwatch_host::store::safe_file;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
 
@@ -131,12 +132,8 @@ impl SourceDir for Dir<'_> {
 
 /// Reads a regular file, up to one byte more than is allowed.
 fn read(path: &Path) -> std::io::Result<Vec<u8>> {
-    // Opening a FIFO would block until a writer appears.
-    if !std::fs::metadata(path)?.is_file() {
-        return Err(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file"));
-    }
     let mut bytes = Vec::new();
-    std::fs::File::open(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
+    safe_file::read_named(path)?.take(MAX_FILE_BYTES as u64 + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 

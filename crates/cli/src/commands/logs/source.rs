@@ -4,10 +4,10 @@ use super::out::{Out, Stop};
 use crate::screen::{ShownLine, Tone, words};
 use dogwatch_agents::readable::Renderer;
 use dogwatch_core::settings::ReaderName;
-use rustix::fs::{Mode, OFlags};
+use dogwatch_host::store::safe_file;
 use std::fs::File;
 use std::io::{ErrorKind, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 /// The most bytes to read at once, whatever the size of the log.
 const CHUNK: usize = 64 * 1024;
@@ -98,7 +98,7 @@ impl Source {
     /// Returns the open file. It is created with the first byte of output.
     fn open(&mut self) -> Option<&mut File> {
         if self.file.is_none() && self.refused.is_none() {
-            match open(&self.dir.join(self.stream)) {
+            match safe_file::read_named(&self.dir.join(self.stream)) {
                 Ok(file) => self.file = Some(file),
                 Err(error) if error.kind() == ErrorKind::NotFound => {}
                 Err(error) => self.refused = Some(error.to_string()),
@@ -123,16 +123,6 @@ impl Source {
     }
 }
 
-/// Opens a regular file. Fails for anything else, because opening a FIFO could block.
-fn open(path: &Path) -> std::io::Result<File> {
-    let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-    let file = File::from(rustix::fs::open(path, flags, Mode::empty())?);
-    match file.metadata()?.is_file() {
-        true => Ok(file),
-        false => Err(std::io::Error::new(ErrorKind::InvalidInput, "not a regular file")),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,7 +144,7 @@ mod tests {
         std::fs::create_dir(&path).expect("makes it");
         assert_eq!(note(&mut out), "  (cannot read its stdout: not a regular file)");
         std::fs::remove_dir(&path).expect("removes it");
-        rustix::fs::mkfifoat(rustix::fs::CWD, &path, Mode::RUSR).expect("a FIFO");
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::RUSR).expect("a FIFO");
         assert_eq!(note(&mut out), "  (cannot read its stdout: not a regular file)");
     }
 }

@@ -18,10 +18,8 @@ use dogwatch_core::watch::feed::{Did, Input, Stream};
 use dogwatch_core::watch::replay::{Finish, Looks, Player, Replayed, Spans};
 use dogwatch_core::watch::sign::Sign;
 use dogwatch_core::watch::{Session, ToolStarted};
-use serde::de::{Deserialize, Deserializer, Visitor};
 use serde_json::value::RawValue;
 use std::borrow::Cow;
-use std::fmt;
 
 /// The kinds of input of a timeline.
 const KINDS: [&str; 16] = [
@@ -83,29 +81,8 @@ struct Raw<'a> {
 }
 
 /// A string, borrowed unless it contains escapes.
-struct Text<'a>(Cow<'a, str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Text<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Text<'a>, D::Error> {
-        struct Reading;
-        impl<'de> Visitor<'de> for Reading {
-            type Value = Text<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a string")
-            }
-
-            fn visit_borrowed_str<E>(self, text: &'de str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Borrowed(text)))
-            }
-
-            fn visit_str<E>(self, text: &str) -> Result<Text<'de>, E> {
-                Ok(Text(Cow::Owned(text.to_owned())))
-            }
-        }
-        deserializer.deserialize_str(Reading)
-    }
-}
+#[derive(serde::Deserialize)]
+struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
 
 impl Text<'_> {
     fn as_str(&self) -> &str {

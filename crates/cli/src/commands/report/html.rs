@@ -27,22 +27,10 @@ pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
         diffs: &diffs,
     };
     let page = dogwatch_web::report(&subject);
-    place(file, page.as_bytes()).map_err(|e| {
+    // The page shows commands, messages and errors of the run, so only its owner may read it.
+    safe_file::replace(file, safe_file::PRIVATE, page.as_bytes()).map_err(|e| {
         let what = format!("cannot write the report to {}: {e}", file.display());
         CliError::with_help(what, "choose a file in an existing, writable directory")
     })?;
     super::super::print(format!("{} ({} kB)\n", file.display(), page.len().div_ceil(1000)))
-}
-
-fn place(file: &Path, bytes: &[u8]) -> std::io::Result<()> {
-    let mut unfinished = file.as_os_str().to_owned();
-    unfinished.push(format!(".{}.part", std::process::id()));
-    // The page shows commands, messages and errors of the run, so only its owner may read it.
-    let done = safe_file::write(Path::new(&unfinished), safe_file::PRIVATE, bytes)
-        .and_then(|()| std::fs::rename(&unfinished, file));
-    if done.is_err() {
-        // The file may not exist. The caller reports the original error.
-        let _ = std::fs::remove_file(&unfinished);
-    }
-    done
 }

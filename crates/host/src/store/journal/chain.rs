@@ -9,7 +9,7 @@ use crate::clock;
 use crate::store::safe_file;
 use serde::{Deserialize, Serialize};
 use std::fs::File;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
@@ -49,9 +49,7 @@ pub struct KnownHead {
 impl KnownHead {
     /// Reads a head file.
     pub fn read(path: &Path) -> io::Result<KnownHead> {
-        let mut text = Vec::with_capacity(HEAD_BYTES);
-        safe_file::read(path)?.take(HEAD_BYTES as u64).read_to_end(&mut text)?;
-        Ok(serde_json::from_slice(&text)?)
+        safe_file::read_json(path, HEAD_BYTES as u64)
     }
 
     /// Returns the hash of the file with the unredacted plan.

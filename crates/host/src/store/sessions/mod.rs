@@ -14,11 +14,12 @@ use crate::store::safe_file;
 use dogwatch_core::record::event::Event;
 use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::text::figures::count;
 use dogwatch_core::watch::limits::{Kind, Sample};
 use dogwatch_core::watch::replay::{JournalReplay, Replayed};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -76,12 +77,7 @@ impl SessionIndex {
 
     /// Reads the index in this file. An unreadable one is empty, and built again.
     pub fn at(path: PathBuf) -> SessionIndex {
-        let read = || -> io::Result<Stored> {
-            let mut bytes = Vec::new();
-            safe_file::read(&path)?.take(MAX_INDEX).read_to_end(&mut bytes)?;
-            Ok(serde_json::from_slice(&bytes)?)
-        };
-        let (files, problem) = match read() {
+        let (files, problem) = match safe_file::read_json(&path, MAX_INDEX) {
             Ok(Stored { v: VERSION, files }) => (files, None),
             Ok(_) => Default::default(),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Default::default(),
@@ -113,8 +109,7 @@ impl SessionIndex {
             }
         }
         if unreadable > 0 {
-            let s = if unreadable == 1 { "" } else { "s" };
-            self.problems.push(format!("the sessions of {unreadable} run{s} cannot be read"));
+            self.problems.push(format!("the sessions of {} cannot be read", count(unreadable, "run")));
         }
         read
     }
@@ -167,12 +162,10 @@ impl SessionIndex {
         }
         self.shrink();
         make_private(self.path.parent().unwrap_or(Path::new("/")))?;
-        let fresh = self.path.with_extension(format!("{}.new", std::process::id()));
         let stored = Stored { v: VERSION, files: std::mem::take(&mut self.files) };
         let bytes = serde_json::to_vec(&stored)?;
         self.files = stored.files;
-        safe_file::write(&fresh, safe_file::PRIVATE, &bytes)?;
-        std::fs::rename(fresh, &self.path)?;
+        safe_file::replace(&self.path, safe_file::PRIVATE, &bytes)?;
         self.changed = false;
         Ok(())
     }
