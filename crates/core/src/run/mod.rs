@@ -62,6 +62,8 @@ use stop::Stop;
 
 /// How long to wait before the next attempt to write the record.
 const RECORD_RETRY: Dur = Dur::from_secs(5);
+/// More timers than this never fire in one step. A deadline that never passes fails a test instead of hanging it.
+const MAX_FIRED: u32 = 1_000_000;
 
 /// The agent to start for a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -185,7 +187,10 @@ impl Run {
                 Some(_) => self.take_at_the_end(input),
                 None => self.take(input),
             }
+            let mut fired = 0;
             while let Some(timer) = self.due(drained) {
+                fired += 1;
+                debug_assert!(fired <= MAX_FIRED, "{timer:?} is set for the same moment over and over");
                 self.fire(timer);
             }
         }
