@@ -1,5 +1,6 @@
 use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
+use dogwatch_core::text::escape_json;
 use dogwatch_host::store::journal::{self, Tail};
 use std::io::{ErrorKind, Write};
 
@@ -82,10 +83,16 @@ fn from_record(args: &Args, found: &FoundRun) -> Result<u8, CliError> {
     Ok(0)
 }
 
-/// Prints a line to stdout. Returns false if the reader has closed the pipe.
+/// Prints a line to stdout. Returns false if the reader has closed the pipe. dogwatch escapes hidden characters when it
+/// writes a line, but another program may have changed the record.
 fn print_line(line: &[u8]) -> Result<bool, CliError> {
+    let text = String::from_utf8_lossy(line);
     let mut out = std::io::stdout().lock();
-    match out.write_all(line).and_then(|()| out.write_all(b"\n")).and_then(|()| out.flush()) {
+    match out
+        .write_all(escape_json(&text).as_bytes())
+        .and_then(|()| out.write_all(b"\n"))
+        .and_then(|()| out.flush())
+    {
         Ok(()) => Ok(true),
         Err(e) if e.kind() == ErrorKind::BrokenPipe => Ok(false),
         Err(e) => Err(CliError::internal(format!("cannot write to stdout: {e}"))),

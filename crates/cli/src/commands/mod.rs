@@ -52,6 +52,7 @@ pub use status::{headline, status as status_of, text as status_text};
 
 use crate::error::CliError;
 use clap::Subcommand;
+use dogwatch_core::text::escape_json;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -171,8 +172,8 @@ fn print(text: impl AsRef<[u8]>) -> Result<u8, CliError> {
     }
 }
 
+/// Prints a document. Names of files may contain hidden characters, which must not reach a terminal.
 fn print_json(value: &impl serde::Serialize) -> Result<u8, CliError> {
-    let mut text = serde_json::to_vec_pretty(value).map_err(|e| CliError::internal(e.to_string()))?;
-    text.push(b'\n');
-    print(&text)
+    let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(e.to_string()))?;
+    print(escape_json(&text).into_owned() + "\n")
 }

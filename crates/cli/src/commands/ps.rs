@@ -22,7 +22,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     for found in registered().filter(|r| args.all || r.is_live()).take(MAX_SHOWN) {
         let line = match status(&found) {
             Ok(status) if args.json => {
-                serde_json::to_string(&status).map_err(|e| CliError::internal(e.to_string()))?
+                let line = serde_json::to_string(&status).map_err(|e| CliError::internal(e.to_string()))?;
+                dogwatch_core::text::escape_json(&line).into_owned()
             }
             Ok(status) => dogwatch_core::text::printable(&headline(&status)).into_owned(),
             Err(_) => {

@@ -47,6 +47,42 @@ fn hostile_text_as_a_claude_result_and_as_marker_attributes_is_sanitized_too() {
     }
 }
 
+#[test]
+fn hidden_characters_in_the_names_of_files_reach_no_terminal_and_json_escapes_them() {
+    let name = "lo\u{202e}op\u{61c}\u{e0041}";
+    let project = Project::shell("cat >/dev/null; echo hi");
+    std::fs::rename(project.path("loop"), project.path(name)).expect("it is ours");
+    let is_hidden = |c: char| is_control(c) || matches!(c, '\u{61c}' | '\u{e0000}'..='\u{e007f}');
+    let views: [(&[&str], bool); 11] = [
+        (&["run", name, "-n", "1", "--json"], true),
+        (&["events"], true),
+        (&["status", "--json"], true),
+        (&["ps", "--all", "--json"], true),
+        (&["report", "--json"], false),
+        (&["check", name, "--json"], false),
+        (&["history", "--json"], false),
+        (&["status"], false),
+        (&["report"], false),
+        (&["logs"], false),
+        (&["ps", "--all"], false),
+    ];
+    for (args, shows_the_name) in views {
+        let done = project.call(args);
+        let text = done.assert_code(0).text();
+        assert!(!text.contains(is_hidden) && !done.stderr.contains(is_hidden), "{args:?}: {text:?}");
+        if shows_the_name {
+            assert!(text.contains("lo\\u202eop\\u061c\\udb40\\udc41"), "{args:?}: {text}");
+        }
+    }
+    // A line that another program put into the record.
+    let journal = project.run_dir().join("events.jsonl");
+    let forged = std::fs::read_to_string(&journal).expect("a journal").replace("\\u202e", "\u{202e}");
+    assert!(forged.contains('\u{202e}'));
+    std::fs::write(&journal, forged).expect("writes");
+    let shown = project.call(&["events"]).text();
+    assert!(shown.contains("\\u202e") && !shown.contains(is_hidden), "{shown:?}");
+}
+
 fn assert_clean(value: &serde_json::Value) {
     match value {
         serde_json::Value::String(text) => assert!(!text.contains(is_control), "{text:?}"),
