@@ -1,6 +1,6 @@
 //! The sandbox of a session. The agents here try to write, read, connect and signal outside of it.
 
-use crate::kit::{GRACES, Project, kinds, one};
+use crate::kit::{GRACES, Project, Running, kinds, one};
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
@@ -83,6 +83,28 @@ fn a_sandboxed_session_writes_only_the_work_tree_and_what_it_needs() {
     let project = attempting("sandbox: off", &WRITES[..8]);
     project.run(&["-n", "1"]).assert_code(0);
     assert_eq!(project.lines("done").len(), 8, "{:?}", project.lines("log"));
+}
+
+#[test]
+fn a_sandboxed_session_in_the_home_directory_does_not_write_the_state_of_the_user() {
+    if !is_supported() {
+        return;
+    }
+    let attempts = [
+        ("tree", "echo x >new"),
+        ("HEADS", "for head in state/dogwatch/heads/*; do echo x >>$head || exit 1; done"),
+        ("TOKEN", "echo x >state/dogwatch/token"),
+        ("MOVE", "mv state/dogwatch away"),
+    ];
+    for (sandbox, wanted) in [("worktree", &["tree"][..]), ("strict", &["tree"]), ("off", &["tree", "HEADS"])]
+    {
+        let project =
+            attempting(&format!("sandbox: {sandbox}"), &attempts[..if sandbox == "off" { 2 } else { 4 }]);
+        let mut command = project.command(&["run", "loop", "-n", "1"]);
+        command.env("XDG_STATE_HOME", project.path("state"));
+        Running::start(command).finish();
+        assert_eq!(project.lines("done"), wanted, "{sandbox}: {:?}", project.lines("log"));
+    }
 }
 
 #[test]

@@ -4,7 +4,7 @@ use super::enter::ARGUMENT;
 use crate::driver::mcp_setup::ARTIFACTS;
 use crate::git::role;
 use crate::process::keeper::EnvChange;
-use crate::store::safe_file;
+use crate::store::{home, safe_file};
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
 use std::io::Read;
@@ -104,6 +104,10 @@ impl Policy {
             facts.work_tree.join("dogwatch.toml"),
             facts.loop_file.to_owned(),
         ];
+        // The work tree may be the home directory, which contains the state of all runs.
+        let user_state = home::user_state_dir();
+        let user_state = user_state.canonicalize().unwrap_or(user_state);
+        protect.extend(Some(user_state).filter(|state| state.starts_with(facts.work_tree)));
         protect.sort();
         protect.dedup();
         let mut ports: Vec<u16> = WEB_PORTS.into_iter().chain(settings.ports.iter().copied()).collect();
@@ -260,6 +264,41 @@ mod tests {
         let without_channel =
             Policy::of(&settings, &Facts { has_channel: false, ..facts }).expect("it has limits");
         assert_eq!(without_channel.make, made[..1], "a session without the agent channel saves no artifacts");
+    }
+
+    #[test]
+    fn a_session_writes_the_state_of_its_own_cli_and_of_no_other() {
+        let home = Path::new("/h");
+        let facts = |reader| Facts {
+            reader,
+            program: "agent",
+            work_dir: Path::new("/w"),
+            work_tree: Path::new("/w"),
+            state_dir: Path::new("/w/.dogwatch"),
+            run_dir: Path::new("/w/.dogwatch/runs/a"),
+            iteration_dir: Path::new("/w/.dogwatch/runs/a/b/1"),
+            loop_file: Path::new("/w/RALPH.md"),
+            has_channel: false,
+            setup: &[],
+            homes: &[],
+            home: Some(home),
+            env: &|_| None,
+        };
+        let settings = SandboxPolicy { mode: SandboxMode::Worktree, ..SandboxPolicy::default() };
+        for (reader, dirs) in [
+            (ReaderName::Claude, &[".claude", ".claude.json"][..]),
+            (ReaderName::Codex, &[".codex"]),
+            (ReaderName::Gemini, &[".gemini"]),
+            (ReaderName::Opencode, &[".local/share/opencode", ".config/opencode"]),
+            (ReaderName::Plain, &[]),
+        ] {
+            let policy = Policy::of(&settings, &facts(reader)).expect("it has limits");
+            let own: Vec<&PathBuf> = policy.write.iter().filter(|path| path.starts_with(home)).collect();
+            assert!(dirs.iter().all(|dir| own.contains(&&home.join(dir))), "{reader:?}: {own:?}");
+            let first = [".claude", ".codex", ".gemini", ".local/share/opencode"];
+            let others = first.iter().filter(|dir| !dirs.contains(dir));
+            assert!(others.into_iter().all(|dir| !own.contains(&&home.join(dir))), "{reader:?}: {own:?}");
+        }
     }
 
     #[test]
