@@ -55,15 +55,16 @@ fn assert_worthless(address: &str, recorded: &[String]) -> usize {
     .count()
 }
 
-/// Answers every request with nonsense and records it.
+/// Answers every request with nonsense and records it. The answer has the form of a proof and a challenge, so only their
+/// content is wrong.
 fn answer_nonsense(listener: TcpListener, record: Sender<String>) {
     for stream in listener.incoming().flatten() {
         let record = record.clone();
         std::thread::spawn(move || {
             let mut back = stream.try_clone().expect("a descriptor");
             each_request(stream, |request| {
-                let body = "0".repeat(64);
-                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 64";
+                let body = format!("{} {}", "0".repeat(64), "1".repeat(64));
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/plain\r\ncontent-length: 129";
                 record.send(request).is_ok() && write!(back, "{head}{END}{body}").is_ok()
             });
         });

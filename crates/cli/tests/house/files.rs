@@ -49,6 +49,23 @@ fn unsafe_code_lives_in_one_place() {
     assert_none("unsafe outside of crates/host/src/sys", &found.collect::<Vec<_>>());
 }
 
+#[test]
+fn every_crate_is_held_to_the_lints_about_unsafe_code() {
+    let shared = read(&root().join("Cargo.toml"));
+    for lint in ["unsafe_code = \"deny\"", "undocumented_unsafe_blocks = \"deny\""] {
+        assert!(shared.lines().any(|line| line == lint), "{lint} in Cargo.toml");
+    }
+    let manifests: Vec<String> = files()
+        .into_iter()
+        .filter(|name| name.starts_with("crates/") && name.ends_with("/Cargo.toml"))
+        .collect();
+    assert!(manifests.len() > 5, "{manifests:?}");
+    let free = manifests
+        .into_iter()
+        .filter(|name| !read(&root().join(name)).contains("\n[lints]\nworkspace = true\n"));
+    assert_none("without the lints of the workspace", &free.collect::<Vec<_>>());
+}
+
 /// `std::thread::spawn` panics where the system has no room for another thread; the builder returns an error.
 #[test]
 fn threads_are_started_by_a_builder() {

@@ -127,6 +127,26 @@ mcp: {{servers: {{far: {{url: \"https://127.0.0.1:1/\", headers: {{x: \"{}\"}}}}
     responses_are_clean(&project, &one(&done.events(), "run_started")["run"]);
 }
 
+#[test]
+fn a_secret_in_the_output_is_hidden_on_the_screen_and_in_what_later_sessions_read() {
+    let project = Project::new();
+    let secret = "canary-in-another-mine";
+    project.file(
+        "agent.sh",
+        "echo \"the key is $SHOWN_TOKEN\"\necho \"<!-- ralph:state idle reason=$SHOWN_TOKEN -->\"\n",
+    );
+    let front = format!("agent: sh agent.sh\nidle: {{delay: 10ms, stop_after: 1}}\n{GRACES}");
+    project.ralph(&front, "Go on.");
+    let mut command = project.command(&["run", "loop", "-v"]);
+    command.env("SHOWN_TOKEN", secret);
+    let done = Running::start(command).finish();
+    let screen = done.assert_code(0).text() + &done.stderr;
+    assert!(screen.contains("the key is ***") && !screen.contains(secret), "{screen}");
+    let context = project.read(".dogwatch/decisions.jsonl");
+    assert!(context.contains("orchestrator_sleep") && !context.contains(secret), "{context}");
+    assert!(String::from_utf8_lossy(&project.raw(1, "stdout")).contains(secret), "the agent printed it");
+}
+
 /// Asks the server for everything that its OpenAPI document lists, except for raw output, and looks for canaries.
 fn responses_are_clean(project: &Project, run: &Value) {
     let mut server = project.start(&["serve", "--socket", "all"]);

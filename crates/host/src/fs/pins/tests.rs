@@ -69,6 +69,9 @@ fn a_link_is_pinned_with_its_destination_and_a_nested_repository_is_searched() {
     let names: Vec<&str> = before.iter().map(|(path, _)| path.as_str()).collect();
     assert_eq!(names, ["dangling", "link.sh", "scripts/v.sh", "sub/tests/t.sh"]);
     assert!(before.iter().all(|(_, hash)| hash.is_some()), "{before:?}");
+    // A pattern that starts above the nested repository finds its files, too.
+    let above = Request { globs: vec!["**/t.sh".to_owned()], checks: Vec::new(), ..request.clone() };
+    assert_eq!(pinned(&above), ["sub/tests/t.sh"]);
     // The content stays the same: only the destinations change.
     for (to, name, changed) in [
         ("b.sh", "link.sh", &["link.sh"][..]),
