@@ -75,9 +75,13 @@ fn a_link_that_an_agent_puts_in_place_of_the_next_iteration_leads_nothing_elsewh
     let project = Project::new();
     let elsewhere = project.outside("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory");
-    project.file("agent.sh", &format!("ln -s {} .dogwatch/runs/*/loop/000002\n", elsewhere.display()));
+    project.file(
+        "agent.sh",
+        &format!("ln -s {} \"$(echo .dogwatch/runs/*/loop)/000002\" && echo linked\n", elsewhere.display()),
+    );
     project.ralph(&format!("agent: sh agent.sh\n{GRACES}"), "Go on.");
     project.run(&["-n", "2"]).assert_code(0);
+    assert_eq!(project.raw(1, "stdout"), b"linked\n");
     assert_eq!(std::fs::read_dir(&elsewhere).expect("a directory").count(), 0);
     assert!(project.run_dir().join("loop/000002/prompt.md").is_file());
 }

@@ -254,7 +254,7 @@ fn gc_removes_nothing_behind_a_link() {
     let elsewhere = project.outside("elsewhere");
     std::fs::create_dir(&elsewhere).expect("a directory");
     std::fs::copy(runs.join(&run).join("events.jsonl"), elsewhere.join("events.jsonl")).expect("copies");
-    std::os::unix::fs::symlink(&elsewhere, runs.join("20160101-000000-aaaa")).expect("a link");
+    std::os::unix::fs::symlink(&elsewhere, runs.join("20160101-000000-k3f9")).expect("a link");
     std::os::unix::fs::symlink(&precious, runs.join(&run).join("link")).expect("a link");
     std::os::unix::fs::symlink(&precious, runs.join(".going-20160101-000000-bbbb")).expect("a link");
     project.call(&["gc", "--older-than", "0", "--keep", "0", "--yes"]).assert_code(0);
