@@ -69,12 +69,12 @@ impl Copying {
         if piece.is_empty() {
             return false;
         }
-        let mut saved = None;
+        let (mut saved, mut started) = (None, None);
         for line in piece.split(|byte| *byte == b'\n') {
             match journal::read_line(line) {
                 Line::Started(run) => {
                     self.run = Some(run.clone());
-                    let _ = self.inputs.send(Input::Named(run)).await;
+                    started = Some(run);
                 }
                 Line::Saved(name) => saved = Some(name),
                 Line::Moved => drop(self.inputs.send(Input::Moved).await),
@@ -97,6 +97,10 @@ impl Copying {
             self.push_tree(&name).await;
         }
         self.fenced = self.copier.copy(&piece).await == Err(Fenced);
+        // The record names a run only when its journal is on the server, so that the next owner can continue it.
+        if let Some(run) = started.filter(|_| !self.fenced) {
+            let _ = self.inputs.send(Input::Named(run)).await;
+        }
         true
     }
 
