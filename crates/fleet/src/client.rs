@@ -4,7 +4,7 @@ mod delivery;
 mod reading;
 mod watching;
 
-pub use delivery::{Delivery, Reply};
+pub use delivery::{Delivery, IN_PROGRESS, Reply};
 pub use reading::From;
 pub use watching::Watch;
 

@@ -166,6 +166,11 @@ pub fn queue_of(account: &Name) -> String {
     format!("dw.jobs.{account}.*")
 }
 
+/// Returns the subjects of all answers to the queue.
+pub fn all_answers() -> String {
+    format!("$JS.ACK.{JOBS}.>")
+}
+
 /// Returns the subject of a schedule.
 pub fn schedule_subject(account: &Name, name: &Name) -> String {
     format!("dw.sched.{account}.{name}")

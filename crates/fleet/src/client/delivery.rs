@@ -12,6 +12,9 @@ const SLACK: Duration = Duration::from_secs(2);
 /// The pause after a pull that the queue refused.
 const REFUSED: Duration = Duration::from_millis(500);
 
+/// The answer that a job is still in progress.
+pub const IN_PROGRESS: &str = "+WPI";
+
 /// A job that the queue delivered. Dropping it answers nothing: the queue delivers it again later.
 #[derive(Clone, Debug)]
 pub struct Delivery {
@@ -45,7 +48,7 @@ impl Reply {
             Reply::Ack => "+ACK".to_owned(),
             Reply::Nak(None) => "-NAK".to_owned(),
             Reply::Nak(Some(delay)) => format!("-NAK {{\"delay\":{}}}", delay.as_nanos()),
-            Reply::InProgress => "+WPI".to_owned(),
+            Reply::InProgress => IN_PROGRESS.to_owned(),
             Reply::Term(reason) => format!("+TERM {reason}"),
         }
     }

@@ -28,8 +28,10 @@ use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::AbortHandle;
 
-/// How often everything is read again without a hint.
-const REFRESH: Duration = Duration::from_secs(10);
+/// How often the view asks whether the server answers.
+const LOOK: Duration = Duration::from_secs(10);
+/// After this many looks everything is read again without a hint: a hint may be lost, and the end of a limit is none.
+const REFRESH: u32 = 6;
 /// The shortest time between two readings.
 const PAUSE: Duration = Duration::from_millis(250);
 /// The time between two attempts to connect.
@@ -208,19 +210,21 @@ struct Follower<'a> {
     /// The journals that were read, by job.
     journals: BTreeMap<JobId, (RunId, Pieces, Skew)>,
     listening: BTreeMap<JobId, AbortHandle>,
+    /// Follows the presence of workers.
+    watching: Option<AbortHandle>,
     hints: (mpsc::Sender<Hint>, mpsc::Receiver<Hint>),
 }
 
 impl Drop for Follower<'_> {
     fn drop(&mut self) {
-        self.listening.values().for_each(AbortHandle::abort);
+        self.listening.values().chain(&self.watching).for_each(AbortHandle::abort);
     }
 }
 
 impl<'a> Follower<'a> {
     fn new(shared: &'a Shared, client: Client) -> Follower<'a> {
         let (journals, listening) = (BTreeMap::new(), BTreeMap::new());
-        Follower { shared, client, journals, listening, hints: mpsc::channel(QUEUE) }
+        Follower { shared, client, journals, listening, watching: None, hints: mpsc::channel(QUEUE) }
     }
 
     /// Follows the fleet. Returns when it has to stop, or with an error when the server does not answer.
@@ -229,12 +233,24 @@ impl<'a> Follower<'a> {
         asks: &mut mpsc::Receiver<Ask>,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<(), FleetError> {
-        for bucket in [names::KV_HERE, names::KV_JOBS, names::KV_LIMITS] {
-            let heard = self.client.subscribe(&names::key_subject(bucket, ">")).await?;
+        let buckets = [names::KV_JOBS, names::KV_LIMITS].map(|bucket| names::key_subject(bucket, ">"));
+        let queues = ["dw.jobs.>".to_owned(), "dw.sched.>".to_owned(), names::all_answers()];
+        for subject in buckets.into_iter().chain(queues) {
+            let heard = self.client.subscribe(&subject).await?;
             // The tasks end with the subscription, when the client is dropped.
             tokio::spawn(pass_on(heard, self.hints.0.clone(), None));
         }
-        let mut tick = tokio::time::interval(REFRESH);
+        // The server announces an expired presence only to those that follow the bucket.
+        let (mut present, hints) = (self.client.watch(names::KV_HERE, ">"), self.hints.0.clone());
+        let watching = tokio::spawn(async move {
+            loop {
+                present.next().await;
+                let _ = hints.try_send(Hint::Fleet);
+            }
+        });
+        self.watching = Some(watching.abort_handle());
+        let mut tick = tokio::time::interval(LOOK);
+        let mut looks = 0;
         loop {
             let (mut fleet, mut lines) = (false, BTreeSet::new());
             let mut note = |hint: Hint| match hint {
@@ -245,7 +261,14 @@ impl<'a> Follower<'a> {
             };
             tokio::select! {
                 _ = stop.wait_for(|stop| *stop) => return Ok(()),
-                _ = tick.tick() => note(Hint::Fleet),
+                _ = tick.tick() => {
+                    looks += 1;
+                    if looks % REFRESH != 1 {
+                        self.client.api(&format!("STREAM.INFO.{}", names::JOBS), &serde_json::json!({})).await?;
+                        continue;
+                    }
+                    note(Hint::Fleet);
+                }
                 Some(hint) = self.hints.1.recv() => note(hint),
                 Some(ask) = asks.recv() => {
                     let client = self.client.clone();
@@ -382,7 +405,11 @@ fn copy_error(error: &io::Error) -> FleetError {
 
 /// Turns messages into hints.
 async fn pass_on(mut heard: Subscription, to: mpsc::Sender<Hint>, job: Option<JobId>) {
-    while heard.next().await.is_some() {
+    while let Some(heard) = heard.next().await {
+        // A sign of life about a job changes nothing that is shown.
+        if heard.payload.starts_with(crate::client::IN_PROGRESS.as_bytes()) {
+            continue;
+        }
         let hint = job.as_ref().map_or(Hint::Fleet, |job| Hint::Lines(job.clone()));
         // A full queue means that a reading is due anyway.
         let _ = to.try_send(hint);
