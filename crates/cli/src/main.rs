@@ -25,6 +25,8 @@ mod screen;
 mod secrets;
 mod since_last_run;
 mod snapshot_index;
+#[cfg(feature = "fleet")]
+mod spread;
 mod supervise;
 mod top;
 mod version;

@@ -29,6 +29,8 @@ pub const PIECE_EVERY: Duration = Duration::from_secs(1);
 pub const MAX_WAITING: i64 = 4096;
 /// How many jobs of an account run at once unless the operator says otherwise.
 pub const DEFAULT_CAP: i64 = 64;
+/// How many graphs of an account may be spread over workers at once. They hold no slot.
+pub const MAX_GRAPHS: i64 = 64;
 /// The longest name of an account, job or worker, in characters.
 pub const MAX_NAME: usize = 64;
 
@@ -150,6 +152,31 @@ impl JobId {
         format!("dw.ctl.{self}")
     }
 
+    /// Returns the subject of a graph whose nodes are jobs of their own.
+    pub fn graph_subject(&self) -> String {
+        format!("dw.graphs.{self}")
+    }
+
+    /// Returns the subject of a node in the queue. Only such jobs are queued by workers.
+    pub fn node_subject(&self) -> String {
+        format!("dw.jobs.{}.node.{}", self.account, self.job)
+    }
+
+    /// Returns the subject on which the owner of a node hears that it has to end.
+    pub fn end_subject(&self) -> String {
+        format!("dw.end.{self}")
+    }
+
+    /// Returns the ref that holds the result of a node.
+    pub fn result_ref(&self, epoch: u64) -> String {
+        format!("refs/dogwatch/{}/{epoch}/result", self.job)
+    }
+
+    /// Returns the ref that holds the work of a node with a worktree of its own.
+    pub fn branch_ref(&self, epoch: u64, node: &str) -> String {
+        format!("refs/dogwatch/{}/{epoch}/nodes/{node}", self.job)
+    }
+
     /// Returns the branch that holds the result of a claim.
     pub fn branch(&self, epoch: u64) -> String {
         format!("refs/heads/dogwatch/{}/{epoch}", self.job)
@@ -161,9 +188,25 @@ impl JobId {
     }
 }
 
-/// Returns the subjects of all jobs of an account.
+/// Returns a short hash of a text, the same on every machine.
+pub(crate) fn short_hash(text: &str) -> u64 {
+    text.bytes()
+        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
+}
+
+/// Returns the subjects of all jobs of an account, with the nodes of graphs.
 pub fn queue_of(account: &Name) -> String {
-    format!("dw.jobs.{account}.*")
+    format!("dw.jobs.{account}.>")
+}
+
+/// Returns the subjects of an account's graphs whose nodes are jobs of their own.
+pub fn graphs_of(account: &Name) -> String {
+    format!("dw.graphs.{account}.*")
+}
+
+/// Returns the consumer of an account's graphs. No account has such a name.
+pub fn graph_queue(account: &Name) -> String {
+    format!("_graphs-{account}")
 }
 
 /// Returns the subjects of all answers to the queue.
@@ -235,7 +278,8 @@ pub fn inbox_prefix(worker: &Name) -> String {
     format!("_INBOX_{worker}")
 }
 
-/// Returns what a worker needs for its accounts. It cannot queue jobs, change streams, or touch other accounts.
+/// Returns what a worker needs for its accounts. It cannot change streams or touch other accounts, and of jobs it can queue
+/// only nodes of graphs that the operator queued.
 pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
     let own_want = key_subject(KV_WANT, &worker_key(worker));
     let mut publish =
@@ -247,6 +291,11 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
             format!("$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{account}"),
             format!("$JS.API.CONSUMER.PAUSE.{JOBS}.{account}"),
             format!("$JS.ACK.{JOBS}.{account}.>"),
+            format!("$JS.API.CONSUMER.MSG.NEXT.{JOBS}.{}", graph_queue(account)),
+            format!("$JS.ACK.{JOBS}.{}.>", graph_queue(account)),
+            format!("$JS.API.DIRECT.GET.{JOBS}.{}", graphs_of(account)),
+            format!("dw.jobs.{account}.node.*"),
+            format!("dw.end.{account}.*"),
             format!("$KV.{KV_JOBS}.{account}.*"),
             format!("$KV.{KV_LIMITS}.{account}"),
             reserved.clone(),
@@ -262,6 +311,7 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
         ]);
         subscribe.extend([
             format!("dw.ctl.{account}.*"),
+            format!("dw.end.{account}.*"),
             format!("$KV.{KV_WANT}.{account}.*"),
             format!("$KV.{KV_LIMITS}.{account}"),
             reserved,
@@ -295,7 +345,8 @@ mod tests {
         assert!(all.clone().count() > 10);
         for subject in all {
             let words: Vec<&str> = subject.split('.').collect();
-            assert!(!subject.starts_with("dw.jobs"), "{subject}");
+            assert!(!subject.starts_with("dw.jobs") || subject == "dw.jobs.acme.node.*", "{subject}");
+            assert!(!subject.starts_with("dw.graphs"), "{subject}");
             assert!(!words.contains(&"STREAM"), "{subject}");
             let own = subject.contains("acme") || subject.contains("anna");
             let shared = subject.ends_with("MSG.NEXT.DW_EV.*");

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 pub const JOB_VERSION: u32 = 1;
 /// The largest job document, in bytes.
 pub const MAX_JOB: usize = 64 * 1024;
+/// The largest document of a node, in bytes. Its prompt is in it.
+pub const MAX_NODE: usize = 768 * 1024;
 
 /// A job: a whole run. It contains no secret.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,12 +46,43 @@ pub struct Job {
     /// Whether a schedule made the message. Then every message is a job of its own.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub scheduled: bool,
+    /// Whether the nodes of the graph are jobs of their own.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub spread: bool,
+    /// The node that this job runs. Everything else comes from the job of its graph.
+    #[serde(skip)]
+    pub node: Option<NodeJob>,
 }
 
 impl Job {
     /// Returns what the job is, for people.
     pub fn title(&self) -> String {
-        format!("{} of {}", self.path, self.repo)
+        match &self.node {
+            Some(node) => node.title(),
+            None => format!("{} of {}", self.path, self.repo),
+        }
+    }
+}
+
+/// A session of a node, as a job of its own. The worker that runs the graph queues it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NodeJob {
+    /// The version of this document.
+    pub v: u32,
+    /// The job of the graph, of the same account.
+    pub graph: Name,
+    /// The node.
+    pub node: String,
+    /// The commit to start from.
+    pub commit: String,
+    /// The prompt.
+    pub prompt: String,
+}
+
+impl NodeJob {
+    /// Returns what the job is, for people.
+    pub fn title(&self) -> String {
+        format!("node {} of {}", self.node, self.graph)
     }
 }
 
@@ -68,6 +101,9 @@ pub struct Presence {
     pub slots: usize,
     /// The jobs that it runs, as `account.job`.
     pub jobs: Vec<String>,
+    /// The graphs that it runs and whose nodes are jobs of their own, as `account.job`. They hold no slot.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub graphs: Vec<String>,
     /// Its labels.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,

@@ -47,7 +47,7 @@ fn stream(name: &str, subjects: &[&str], replicas: u32) -> Value {
 /// Returns the settings of every stream, in the words of the server.
 pub fn streams(setup: Setup) -> Vec<Value> {
     let replicas = setup.replicas;
-    let mut jobs = stream(names::JOBS, &["dw.jobs.*.*", "dw.sched.*.*"], replicas);
+    let mut jobs = stream(names::JOBS, &["dw.jobs.*.>", "dw.graphs.*.*", "dw.sched.*.*"], replicas);
     jobs["retention"] = "workqueue".into();
     jobs["allow_msg_schedules"] = true.into();
     let mut events = stream(names::EVENTS, &["dw.ev.*.*"], replicas);
@@ -86,14 +86,26 @@ pub async fn create(client: &Client, setup: Setup) -> Result<(), FleetError> {
     Ok(())
 }
 
-/// Creates the queue of an account, or changes how many of its jobs may run at once.
+/// Creates the queues of an account, or changes how many of its jobs may run at once. Graphs whose nodes are jobs of their
+/// own have another queue: they wait for their nodes, so they must not use up the cap.
 pub async fn account(client: &Client, account: &Name, cap: i64, setup: Setup) -> Result<(), FleetError> {
-    let filter = names::queue_of(account);
+    consumer(client, account.as_str(), &names::queue_of(account), cap, setup).await?;
+    let graphs = names::graph_queue(account);
+    consumer(client, &graphs, &names::graphs_of(account), names::MAX_GRAPHS, setup).await
+}
+
+async fn consumer(
+    client: &Client,
+    name: &str,
+    filter: &str,
+    cap: i64,
+    setup: Setup,
+) -> Result<(), FleetError> {
     let config = json!({
-        "name": account, "durable_name": account, "filter_subject": filter, "ack_policy": "explicit",
+        "name": name, "durable_name": name, "filter_subject": filter, "ack_policy": "explicit",
         "ack_wait": nanos(setup.ack_wait), "max_deliver": -1, "max_ack_pending": cap, "max_waiting": names::MAX_WAITING,
         "deliver_policy": "all", "replay_policy": "instant", "num_replicas": setup.replicas,
     });
     let body = json!({ "stream_name": names::JOBS, "config": config });
-    client.api(&format!("CONSUMER.CREATE.{}.{account}.{filter}", names::JOBS), &body).await.map(drop)
+    client.api(&format!("CONSUMER.CREATE.{}.{name}.{filter}", names::JOBS), &body).await.map(drop)
 }

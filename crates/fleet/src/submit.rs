@@ -14,7 +14,8 @@ pub async fn job(client: &Client, id: &JobId, job: &Job, at: Wall) -> Result<u64
     let message_id = id.to_string();
     let headers = [("Nats-Msg-Id", message_id.as_str())];
     loop {
-        match client.publish(&id.queue_subject(), &headers, body.clone(), None).await {
+        let subject = if job.spread { id.graph_subject() } else { id.queue_subject() };
+        match client.publish(&subject, &headers, body.clone(), None).await {
             // The message id makes a second try count once.
             Err(FleetError::NoAnswer) => {}
             answer => return answer,

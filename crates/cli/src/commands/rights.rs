@@ -52,7 +52,7 @@ impl Command {
             Command::Serve(args) => ("serve", unless(!args.renews_token())),
             Command::Top(_) => ("top", Everyone),
             #[cfg(feature = "fleet")]
-            Command::Fleet(args) => ("fleet", unless(args.only_lists())),
+            Command::Fleet(args) => ("fleet", unless(args.only_lists() || args.is_session())),
             Command::Feed(_) => ("feed", Everyone),
             #[cfg(feature = "fleet")]
             Command::Work(_) => ("work", Operator),

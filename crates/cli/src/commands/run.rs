@@ -9,6 +9,8 @@ use crate::sandboxing;
 use crate::screen::ShowFlags;
 use crate::secrets;
 use crate::since_last_run;
+#[cfg(feature = "fleet")]
+use crate::spread::SpreadFlags;
 use crate::supervise::{Ready, hold, keep_head, random, supervise};
 use dogwatch_config::Loaded;
 use dogwatch_core::Run;
@@ -53,6 +55,9 @@ pub struct Args {
     show: ShowFlags,
     #[command(flatten)]
     leash: LeashFlag,
+    #[cfg(feature = "fleet")]
+    #[command(flatten)]
+    spread: SpreadFlags,
     /// State directory of the project [default: .dogwatch]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<PathBuf>,
@@ -88,9 +93,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         detached::leave_session()?;
     }
     let file = LoopFile::find(&args.path)?;
-    let loaded = file.load(&args.settings.flags(), &args.args, false)?;
-    print_diagnostics(&loaded.warnings);
-    loaded.runs_here()?;
+    let loaded = args.load(&file)?;
     pinning::refuse_empty(&loaded.plan, &file.work_dir)?;
     let sandbox = sandboxing::examine(&loaded.plan)?;
     fits_the_record(&loaded)?;
@@ -146,6 +149,26 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     };
     let notices = held.notices.into_iter().chain(notices).chain(sandbox).collect();
     supervise(Ready { setup, alive: None, notices, show: args.show.show(), log_dir, keeps_head })
+}
+
+impl Args {
+    /// Reads the settings, and returns an error if this machine cannot run the plan.
+    fn load(&self, file: &LoopFile) -> Result<Loaded, CliError> {
+        let flags = self.settings.flags();
+        #[cfg(feature = "fleet")]
+        let flags = self.spread.of(flags);
+        #[cfg_attr(not(feature = "fleet"), expect(unused_mut, reason = "only a fleet changes the plan"))]
+        let mut loaded = file.load(&flags, &self.args, false)?;
+        print_diagnostics(&loaded.warnings);
+        #[cfg(feature = "fleet")]
+        self.spread.apply(&mut loaded.plan, file)?;
+        #[cfg(feature = "fleet")]
+        if !self.spread.needs_agents() {
+            return Ok(loaded);
+        }
+        loaded.runs_here()?;
+        Ok(loaded)
+    }
 }
 
 /// The space that the first line of the record needs in addition to the plan, in bytes.

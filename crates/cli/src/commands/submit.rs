@@ -43,6 +43,9 @@ pub struct Args {
     /// Oldest version of dogwatch that may run it
     #[arg(long, value_name = "VERSION")]
     min_version: Option<String>,
+    /// Run each session of the graph's nodes as a job of its own, on any worker
+    #[arg(long, conflicts_with = "every")]
+    spread: bool,
     /// How many iterations to run
     #[arg(short = 'n', value_name = "N")]
     iterations: Option<u32>,
@@ -64,6 +67,7 @@ const AFTER_HELP: &str = "\
 Examples:
   dogwatch submit fix-tests --account acme
   dogwatch submit chores --account acme --repo https://git.example.org/a.git --repo https://git.example.org/b.git
+  dogwatch submit release --spread --account acme
   dogwatch submit triage --account acme --every '0 0 6 * * *'
 
 `dogwatch fleet ls` shows the jobs.";
@@ -96,6 +100,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             needs: args.needs.clone(),
             timeout: args.timeout.clone(),
             scheduled: false,
+            spread: args.spread,
+            node: None,
         };
         queued.push((JobId { account: args.account.clone(), job: name(args)? }, job));
     }

@@ -1,5 +1,5 @@
 use crate::error::{CliError, print_line};
-use crate::loading::LoopFile;
+use crate::loading::{self, LoopFile};
 use dogwatch_config::Flags;
 use dogwatch_core::lease::Times;
 use dogwatch_core::time::dur::Dur;
@@ -140,7 +140,8 @@ fn wait(signals: &SignalFd) {
 
 /// Returns why a job may not run: it uses an agent that this worker does not allow.
 fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), Denied> {
-    if agents.is_empty() {
+    // Of a graph whose nodes are jobs of their own, no agent runs here.
+    if job.spread || (agents.is_empty() && job.node.is_none()) {
         return Ok(());
     }
     let broken = |error: CliError| {
@@ -150,7 +151,9 @@ fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), Denied> {
     tree.clone_into(&mut file.work_dir);
     let flags = Flags { set: job.set.clone(), ..Flags::default() };
     let loaded = file.load(&flags, &job.args, false).map_err(broken)?;
-    let nodes = loaded.plan.nodes.iter().map(|node| &node.settings);
+    let only = job.node.as_ref().map(|node| node.node.as_str());
+    let nodes = loaded.plan.nodes.iter().filter(|node| only.is_none_or(|only| node.name.as_str() == only));
+    let nodes = nodes.map(|node| &node.settings);
     let used = nodes.flat_map(|node| {
         let fallback = node.recovery.agents.iter().map(|agent| &agent.agent);
         std::iter::once(&node.agent).chain(fallback)
@@ -158,7 +161,10 @@ fn allow(agents: &[String], tree: &Path, job: &Job) -> Result<(), Denied> {
     for agent in used {
         let program = agent.first().map(Path::new).and_then(Path::file_name).unwrap_or_default();
         let program = program.to_string_lossy();
-        if !agents.iter().any(|allowed| *allowed == program) {
+        if only.is_some() && !loading::program_exists(&agent[0], tree) {
+            return Err(Denied::Here(format!("the agent `{program}` is not installed")));
+        }
+        if !agents.is_empty() && !agents.iter().any(|allowed| *allowed == program) {
             return Err(Denied::Here(format!("the agent `{program}` is not allowed")));
         }
     }

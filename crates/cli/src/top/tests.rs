@@ -10,8 +10,10 @@ use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
 use dogwatch_core::run::caller::Source;
 use dogwatch_core::settings::{NodePlan, Plan, ReaderName, Settings};
 use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Skew;
 use dogwatch_core::time::moment::{Awake, Boot, Moment, Wall};
 use dogwatch_core::watch::{Channel, Evidence, StopReason};
+use dogwatch_host::store::registry::Origin;
 use ratatui_core::backend::TestBackend;
 use ratatui_core::style::Color;
 use ratatui_core::terminal::Terminal;
@@ -281,6 +283,20 @@ fn the_selection_follows_the_run_when_lines_move() {
     let order: Vec<RunId> = top.rows.iter().map(|row| row.run.clone()).collect();
     assert_eq!(order, [run(4), run(2), run(3)]);
     assert_eq!(top.selected(), 1);
+}
+
+#[test]
+fn a_run_of_another_machine_has_its_name_and_a_node_also_that_of_its_graph() {
+    let of = |graph: Option<&str>| {
+        let (host, graph) = ("carl".to_owned(), graph.map(str::to_owned));
+        let origin = Some(Origin { host, graph, skew: Skew::default() });
+        let mut top = Top::new(at(10), (80, 24));
+        top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: true, origin }]));
+        top.apply(at(10), Input::Read { run: run(1), events: Book::of(run(1)).events, more: false });
+        screen(&top, 80, 24).join("\n")
+    };
+    assert!(of(None).contains(" fix @carl "), "{}", of(None));
+    assert!(of(Some("release")).contains(" release/fix @carl "), "{}", of(Some("release")));
 }
 
 #[test]

@@ -279,6 +279,8 @@ impl Harbor {
             needs: Vec::new(),
             timeout: None,
             scheduled: false,
+            spread: false,
+            node: None,
         }
     }
 

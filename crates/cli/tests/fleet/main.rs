@@ -13,5 +13,6 @@ mod jobs;
 mod large;
 mod machines;
 mod network;
+mod nodes;
 mod proxy;
 mod steering;

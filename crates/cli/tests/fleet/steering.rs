@@ -7,7 +7,7 @@ use dogwatch_fleet::names;
 use serde_json::Value;
 
 /// Returns the journal of a job, as the server has it.
-fn journal(harbor: &Harbor, job: &str) -> String {
+pub fn journal(harbor: &Harbor, job: &str) -> String {
     let pieces = harbor.block_on(|client| async move {
         client.read(names::EVENTS, &id(job).events_subject(), From::First).await
     });

@@ -146,10 +146,15 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
     assert!(worker_may(job("acme").events_subject(), b"{}\n").is_ok());
     assert!(worker_may(names::key_subject(names::KV_JOBS, "acme.j1"), b"{}").is_ok());
     assert!(worker_may(names::key_subject(names::KV_LIMITS, "acme"), b"{}").is_ok());
+    assert!(worker_may(job("acme").node_subject(), b"{}").is_ok());
+    assert_eq!(worker_may(job("acme").end_subject(), b"").expect_err("no worker"), FleetError::NoResponders);
     assert!(worker_may(names::blob_pieces(&name("anna"), "x"), b"piece").is_ok());
     assert!(worker_may(names::blob_description(&name("anna"), "x"), b"{}").is_ok());
     for subject in [
         job("acme").queue_subject(),
+        job("acme").graph_subject(),
+        job("corp").node_subject(),
+        job("corp").end_subject(),
         job("corp").events_subject(),
         names::key_subject(names::KV_JOBS, "corp.j1"),
         names::key_subject(names::KV_LIMITS, "corp"),
@@ -169,6 +174,9 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
         "CONSUMER.PAUSE.DW_JOBS.corp",
         "CONSUMER.MSG.NEXT.DW_JOBS.corp",
         "CONSUMER.DELETE.DW_JOBS.acme",
+        "CONSUMER.MSG.NEXT.DW_JOBS._graphs-corp",
+        "DIRECT.GET.DW_JOBS.dw.graphs.corp.j1",
+        "DIRECT.GET.DW_JOBS.dw.jobs.acme.j1",
         "DIRECT.GET.KV_dw_jobs.$KV.dw_jobs.corp.j1",
     ] {
         let asked = worker.run(async |client: &Client| {
@@ -181,7 +189,7 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
         .run(async |c: &Client| c.publish(&job("corp").queue_subject(), &[], b"{}".to_vec(), None).await);
     assert!(queued.is_ok(), "{queued:?}");
     let info = operator.run(async |c: &Client| c.api("STREAM.INFO.DW_JOBS", &serde_json::json!({})).await);
-    assert_eq!(info.expect("answers")["state"]["messages"], 1);
+    assert_eq!(info.expect("answers")["state"]["messages"], 2);
     drop((worker, operator));
     stop(up);
     fleet.project.assert_no_process_left();

@@ -54,6 +54,7 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
         host: "box1".into(),
         version: "0.1.0".into(),
         accounts: vec![job.account.clone()],
+        graphs: Vec::new(),
         slots: 4,
         jobs: vec![job.to_string()],
         labels: vec!["gpu".into()],

@@ -87,6 +87,9 @@ pub struct JobRecord {
     /// A description of the job for people: the loop file and its repository.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub title: String,
+    /// The job of the graph, if this job is a session of one of its nodes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
     /// When the job was submitted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub submitted: Option<Wall>,

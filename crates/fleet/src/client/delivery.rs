@@ -1,7 +1,7 @@
 //! Pulling jobs from the queue, and answering for them.
 
 use super::{Client, FleetError, next};
-use crate::names::{self, Name};
+use crate::names;
 use bytes::Bytes;
 use serde_json::json;
 use std::time::Duration;
@@ -55,16 +55,16 @@ impl Reply {
 }
 
 impl Client {
-    /// Asks for one job of an account and waits at most `expires` for it. Returns early without one after a reconnect,
+    /// Asks a queue for one job and waits at most `expires` for it. Returns early without one after a reconnect,
     /// because the server forgets requests of a closed connection.
-    pub async fn pull(&self, account: &Name, expires: Duration) -> Result<Option<Delivery>, FleetError> {
+    pub async fn pull(&self, queue: &str, expires: Duration) -> Result<Option<Delivery>, FleetError> {
         let mut connections = self.connections.clone();
         connections.mark_unchanged();
         let inbox = self.nats.new_inbox();
         let broken = |error: &dyn std::error::Error| FleetError::BadAnswer(error.to_string());
         let mut answers = self.nats.subscribe(inbox.clone()).await.map_err(|error| broken(&error))?;
         let body = json!({ "batch": 1, "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX) });
-        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{account}", names::JOBS);
+        let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{queue}", names::JOBS);
         let body = Bytes::from(body.to_string());
         let sent = self.nats.publish_with_reply(subject, inbox, body).await;
         sent.map_err(|error| broken(&error))?;

@@ -3,6 +3,7 @@
 use crate::names::{JobId, Name};
 use crate::record::{JobRecord, JobState, Limit, Presence, why_parked};
 use dogwatch_core::record::ids::RunId;
+use dogwatch_core::text::figures::count;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_server::{MachineEntry, MachineState};
 
@@ -130,6 +131,9 @@ fn entry(machine: &Presence) -> MachineEntry {
         machine.load % 100,
         machine.accounts.iter().map(Name::as_str).collect::<Vec<_>>().join(" ")
     );
+    if !machine.graphs.is_empty() {
+        detail.push_str(&format!(", coordinates {}", count(machine.graphs.len() as u64, "graph")));
+    }
     if !machine.labels.is_empty() {
         detail.push_str(&format!(", labels {}", machine.labels.join(" ")));
     }
@@ -145,7 +149,7 @@ fn entry(machine: &Presence) -> MachineEntry {
         since: machine.since,
         why: None,
         version: Some(machine.version.clone()),
-        runs: machine.jobs.len(),
+        runs: machine.jobs.len() + machine.graphs.len(),
         detail: Some(detail),
     }
 }

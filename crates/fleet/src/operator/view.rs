@@ -350,7 +350,7 @@ impl<'a> Follower<'a> {
                 let skew = self.journals.get(job).map(|(_, _, skew)| *skew).unwrap_or_default();
                 let (live, since) = (record.state == JobState::Running, record.submitted.unwrap_or_default());
                 let path = format!("{}/{}", job.account, job.job).into();
-                let origin = Origin { host: record.owner.clone(), skew };
+                let origin = Origin { host: record.owner.clone(), graph: record.graph.clone(), skew };
                 (origin, RemoteRun { run: run.clone(), path, since, live })
             })
             .collect();

@@ -5,7 +5,7 @@ use dogwatch_core::time::moment::Boot;
 use std::ffi::OsString;
 use std::io::{PipeWriter, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use tokio::sync::oneshot;
 
@@ -42,6 +42,8 @@ pub struct Start<'a> {
     pub loop_args: &'a [String],
     /// Until when the run may live.
     pub until: Boot,
+    /// Variables for its environment.
+    pub env: Vec<(&'static str, PathBuf)>,
     /// Where to put what it prints to stderr.
     pub errors: &'a Path,
 }
@@ -62,6 +64,7 @@ impl Child {
         }
         let errors = std::fs::File::create(start.errors)?;
         command.current_dir(start.tree).stdin(Stdio::from(reader)).stdout(Stdio::null()).stderr(errors);
+        command.envs(start.env.iter().map(|(name, value)| (name, value)));
         // Ctrl-C in the worker's terminal drains the worker; it must not reach the run.
         command.process_group(0);
         let mut child = Child { leash: Some(writer), exit: oneshot::channel().1, exited: None };

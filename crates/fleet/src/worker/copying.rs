@@ -2,6 +2,7 @@
 
 use super::Worker;
 use super::account::{AFTER_RESET, tomorrow};
+use super::branches::Branches;
 use super::command::Cancel;
 use super::git::Checkout;
 use super::journal::{self, Copier, Fenced, Line};
@@ -32,6 +33,10 @@ pub(super) struct Copying {
     /// The run, if it is known.
     pub run: Option<RunId>,
     pub inputs: mpsc::Sender<Input>,
+    /// The branches of nodes with worktrees of their own.
+    pub branches: Branches,
+    /// Whether the sessions of this run are jobs of their own, which count their usage themselves.
+    pub spread: bool,
     /// Names the run as soon as it is known.
     pub named: watch::Sender<Option<PathBuf>>,
     /// How the run ended, once its journal has the event.
@@ -76,7 +81,13 @@ impl Copying {
                     self.run = Some(run.clone());
                     started = Some(run);
                 }
-                Line::Saved(name) => saved = Some(name),
+                Line::Saved { node, name } if self.branches.has(&node) => {
+                    self.push_branch(&node, &name).await;
+                }
+                Line::Saved { name, .. } => saved = Some(name),
+                Line::Worktree { node, branch } => self.branches.add(&node, &branch),
+                Line::Committed { node, commit } => self.push_branch(&node, &commit).await,
+                Line::Used { .. } if self.spread => {}
                 Line::Moved => drop(self.inputs.send(Input::Moved).await),
                 Line::Used { seq, micro_usd, tokens } => {
                     let run = self.run.as_ref().map_or("", RunId::as_str);
@@ -143,6 +154,14 @@ impl Copying {
             Err(error) => {
                 self.worker.say(&format!("{}: cannot push the work tree: {error}", self.id));
             }
+        }
+    }
+
+    /// Pushes a commit with the work of a node that has a worktree of its own.
+    async fn push_branch(&mut self, node: &str, what: &str) {
+        let pushed = self.branches.push(&self.checkout, (&self.id, self.epoch), node, what).await;
+        if let Err(error) = pushed {
+            self.worker.say(&format!("{}: cannot push the work of node {node}: {error}", self.id));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Git for a worker: a bare cache for each repository, a checkout for each job, and pushes of results.
 
 use super::command::{self, Cancel, CommandError};
-use crate::names::JobId;
+use crate::names::{JobId, short_hash};
 use crate::record::Job;
 use dogwatch_host::git::snapshot::Pristine;
 use std::collections::BTreeMap;
@@ -13,6 +13,13 @@ use std::time::Duration;
 /// How long one git command may take.
 pub const MAX_GIT: Duration = Duration::from_secs(600);
 
+/// The file next to a checkout that holds what its run prints to stderr.
+pub const STDERR: &str = "stderr";
+/// The file next to a checkout that holds the prompt of a node.
+pub const PROMPT: &str = "prompt";
+/// How many refs one push removes.
+const MAX_REMOVED: usize = 256;
+
 /// The repositories that this worker has copies of.
 #[derive(Clone)]
 pub struct Repositories {
@@ -23,12 +30,12 @@ pub struct Repositories {
 /// The checkout of a job.
 #[derive(Clone, Debug)]
 pub struct Checkout {
-    cache: PathBuf,
+    pub(super) cache: PathBuf,
     /// What the cache knows about the work tree.
     link: PathBuf,
     /// The work tree.
     pub tree: PathBuf,
-    repo: String,
+    pub(super) repo: String,
     /// The commit and its tree, if the work tree has exactly its files.
     pub pristine: Option<Pristine>,
 }
@@ -56,7 +63,7 @@ impl Repositories {
         let name: String =
             job.repo.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' }).collect();
         // The hash keeps two addresses apart that differ only in other characters.
-        let cache = self.dir.join("cache").join(format!("{name}-{:016x}.git", fnv(&job.repo)));
+        let cache = self.dir.join("cache").join(format!("{name}-{:016x}.git", short_hash(&job.repo)));
         let mut checkout = Checkout {
             link: cache.join("worktrees").join(id.to_string()),
             tree: self.dir.join("jobs").join(id.to_string()).join("tree"),
@@ -78,6 +85,9 @@ impl Repositories {
     /// Removes the checkout of a job. The next claim removes leftovers.
     pub fn remove(&self, checkout: &Checkout) {
         let _ = checkout.unlink();
+        for file in [STDERR, PROMPT] {
+            let _ = std::fs::remove_file(checkout.tree.with_file_name(file));
+        }
         if let Some(parent) = checkout.tree.parent() {
             let _ = std::fs::remove_dir(parent);
         }
@@ -162,11 +172,16 @@ impl Checkout {
         true
     }
 
-    async fn git(&self, args: &[&str], cancel: &Cancel) -> Result<String, CommandError> {
+    pub(super) async fn git(&self, args: &[&str], cancel: &Cancel) -> Result<String, CommandError> {
         self.git_in(&self.tree, args, cancel).await
     }
 
-    async fn git_in(&self, dir: &Path, args: &[&str], cancel: &Cancel) -> Result<String, CommandError> {
+    pub(super) async fn git_in(
+        &self,
+        dir: &Path,
+        args: &[&str],
+        cancel: &Cancel,
+    ) -> Result<String, CommandError> {
         self.git_with(dir, args, &[], cancel).await
     }
 
@@ -218,7 +233,10 @@ impl Checkout {
 
     /// Returns a commit with everything in the work tree: HEAD itself if nothing differs from it.
     pub async fn capture(&self, message: &str, cancel: &Cancel) -> Result<String, CommandError> {
-        let index = self.tree.with_file_name("index");
+        // Nodes of one graph have their worktrees next to each other. No name of a worktree contains a `~`.
+        let mut index = self.tree.clone().into_os_string();
+        index.push("~index");
+        let index = PathBuf::from(index);
         let _ = std::fs::remove_file(&index);
         let env = [("GIT_INDEX_FILE", index.display().to_string())];
         self.git_with(&self.tree, &["read-tree", "HEAD"], &env, cancel).await?;
@@ -250,6 +268,26 @@ impl Checkout {
         self.git_in(&self.cache, &args, cancel).await.map(drop)
     }
 
+    /// Returns another work tree of the same repository.
+    pub(super) fn beside(&self, tree: PathBuf) -> Checkout {
+        Checkout { tree, pristine: None, ..self.clone() }
+    }
+
+    /// Removes the refs of these jobs from the repository.
+    pub async fn remove_refs(&self, of: impl Fn(&str) -> bool) -> Result<(), CommandError> {
+        let cancel = Cancel::never();
+        let list = ["ls-remote", "--quiet", "--", &self.repo, "refs/dogwatch/*"];
+        let listed = self.git_in(&self.cache, &list, &cancel).await?;
+        let names = listed.lines().filter_map(|line| line.split_once('\t').map(|(_, name)| name));
+        let job = |name: &str| name.strip_prefix("refs/dogwatch/")?.split('/').next().map(&of);
+        let gone: Vec<&str> = names.filter(|name| job(name) == Some(true)).collect();
+        for part in gone.chunks(MAX_REMOVED) {
+            let push = [&["push", "--quiet", "--no-verify", "--delete", "--", &self.repo], part].concat();
+            self.git_in(&self.cache, &push, &cancel).await?;
+        }
+        Ok(())
+    }
+
     /// Returns a commit and what it needs beyond `base` as a bundle.
     pub async fn bundle(&self, commit: &str, base: &str, cancel: &Cancel) -> Result<Vec<u8>, CommandError> {
         let file = self.tree.with_file_name("bundle");
@@ -264,10 +302,4 @@ impl Checkout {
         let _ = std::fs::remove_file(&file);
         bytes
     }
-}
-
-/// Returns a short hash of a text.
-fn fnv(text: &str) -> u64 {
-    text.bytes()
-        .fold(0xcbf2_9ce4_8422_2325, |hash, byte| (hash ^ u64::from(byte)).wrapping_mul(0x100_0000_01b3))
 }

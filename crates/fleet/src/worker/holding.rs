@@ -1,5 +1,6 @@
 //! One delivered job: carries out what the lease machine decides.
 
+use super::nodes::{self, Unread};
 use super::reserving::NO_SHARE;
 use super::running::{self, EarlyCheckout, Order};
 use super::{Worker, is_new_enough, matches, now};
@@ -23,13 +24,24 @@ const MAX_INPUTS: usize = 64;
 
 /// Holds a delivered job to its end.
 pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
-    let (id, job) = match accept(&worker, &delivery) {
+    let (id, job) = match accept(&worker, &delivery).await {
         Ok(accepted) => accepted,
         Err(NotTaken::Never(why)) => {
             worker.say(&format!("{}: removed from the queue: {why}", delivery.subject));
             let _ = worker.client.reply_surely(&delivery, &Reply::Term(why)).await;
             return;
         }
+        Err(NotTaken::Over(id)) => {
+            let why = "its graph is over".to_owned();
+            worker.say(&format!("{id}: removed from the queue: {why}"));
+            if let Ok(Some(found)) = nodes::record(&worker.client, &id).await {
+                nodes::cancel(&worker.client, &id, found, &why).await;
+            }
+            let _ = worker.client.reply_surely(&delivery, &Reply::Term(why)).await;
+            return;
+        }
+        // The queue delivers it again.
+        Err(NotTaken::Later) => return,
         Err(NotTaken::Here(id, why)) => {
             let delay = worker.refusals().add(&id, &why, now());
             let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(delay))).await;
@@ -41,7 +53,8 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
         let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
         return;
     }
-    if !worker.could_reserve(&id).await {
+    // A graph spends nothing itself, and must not keep the share from its nodes that they wait for.
+    if !job.spread && !worker.could_reserve(&id).await {
         worker.refusals().add(&id, NO_SHARE, now());
         worker.changed.notify_one();
         let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
@@ -51,7 +64,7 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     let lease = Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
     let (inputs, received) = mpsc::channel(MAX_INPUTS);
     let (orders, heard) = mpsc::unbounded_channel();
-    let (ticket, is_only) = worker.add(&id, orders.clone());
+    let (ticket, is_only) = worker.add(&id, job.spread, orders.clone());
     let heard = Some(heard);
     let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early: None };
     holder.run(received).await;
@@ -72,18 +85,41 @@ fn nonce() -> Result<String, getrandom::Error> {
 enum NotTaken {
     /// No worker can run this message.
     Never(String),
+    /// The graph of this node is over.
+    Over(JobId),
+    /// The server does not answer.
+    Later,
     /// This worker does not run this job.
     Here(JobId, String),
 }
 
 /// Reads a delivered job, or returns why this worker does not take it.
-fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), NotTaken> {
+async fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), NotTaken> {
+    let (id, job) = match nodes::node_of(&delivery.subject) {
+        Some(id) => nodes::read(&worker.client, id, delivery).await.map_err(|unread| match unread {
+            Unread::Never(why) => NotTaken::Never(why),
+            Unread::Over(id) => NotTaken::Over(id),
+            Unread::Later => NotTaken::Later,
+        })?,
+        None => read_job(delivery)?,
+    };
+    match refusal(worker, &id, &job) {
+        Some(why) => Err(NotTaken::Here(id, why)),
+        None => Ok((id, job)),
+    }
+}
+
+/// Reads a job that the operator queued.
+fn read_job(delivery: &Delivery) -> Result<(JobId, Job), NotTaken> {
     if delivery.payload.len() > MAX_JOB {
         return Err(NotTaken::Never(format!("the job is larger than {MAX_JOB} bytes")));
     }
-    let job: Job = serde_json::from_slice(&delivery.payload)
+    let mut job: Job = serde_json::from_slice(&delivery.payload)
         .map_err(|error| NotTaken::Never(format!("not a job: {error}")))?;
-    let name = delivery.subject.strip_prefix("dw.jobs.").unwrap_or_default();
+    let subject = delivery.subject.as_str();
+    let graph = subject.strip_prefix("dw.graphs.");
+    job.spread = graph.is_some();
+    let name = graph.or(subject.strip_prefix("dw.jobs.")).unwrap_or_default();
     let mut id: JobId = name.parse().map_err(|_| NotTaken::Never("the subject names no job".to_owned()))?;
     if job.scheduled {
         let each: Result<Name, _> = format!("{}-{}", id.job, delivery.sequence).parse();
@@ -92,10 +128,7 @@ fn accept(worker: &Worker, delivery: &Delivery) -> Result<(JobId, Job), NotTaken
     if id.account != job.account {
         return Err(NotTaken::Never("the job names another account".to_owned()));
     }
-    match refusal(worker, &id, &job) {
-        Some(why) => Err(NotTaken::Here(id, why)),
-        None => Ok((id, job)),
-    }
+    Ok((id, job))
 }
 
 /// Returns why this worker does not run the job.

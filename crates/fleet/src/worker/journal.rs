@@ -142,8 +142,27 @@ pub fn next_piece(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
 pub enum Line {
     /// The run has this id.
     Started(RunId),
-    /// The work tree was saved under this ref.
-    Saved(String),
+    /// The tree in which a node works was saved under this ref.
+    Saved {
+        /// The node.
+        node: String,
+        /// The ref.
+        name: String,
+    },
+    /// A node works in a worktree of its own.
+    Worktree {
+        /// The node.
+        node: String,
+        /// The branch of the worktree.
+        branch: String,
+    },
+    /// A node with a worktree of its own is done.
+    Committed {
+        /// The node.
+        node: String,
+        /// The commit with all its work.
+        commit: String,
+    },
     /// An iteration ended.
     Moved,
     /// The usage of a session.
@@ -174,7 +193,9 @@ pub fn read_line(line: &[u8]) -> Line {
     let text = |field: &str| event[field].as_str().unwrap_or_default().to_owned();
     match event["event"].as_str().unwrap_or_default() {
         "run_started" => text("run").parse().map_or(Line::Other, Line::Started),
-        "snapshot_taken" => Line::Saved(text("ref")),
+        "snapshot_taken" => Line::Saved { node: text("node"), name: text("ref") },
+        "worktree_ready" => Line::Worktree { node: text("node"), branch: text("branch") },
+        "work_committed" => Line::Committed { node: text("node"), commit: text("commit") },
         "iteration_completed" | "iteration_idle" | "iteration_failed" | "iteration_timed_out" => Line::Moved,
         "iteration_rate_limited" => Wall::from_rfc3339(&text("resets_at")).map_or(Line::Other, Line::Limited),
         "session_ended" => {

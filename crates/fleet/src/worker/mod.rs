@@ -9,19 +9,25 @@
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
 //! reserving.rs shares of the budget of the day that running jobs hold
+//! nodes.rs     a node of a graph as a job         sessions.rs the graph whose nodes are jobs
+//! branches.rs  branches of nodes with worktrees   graphs.rs   pulls such graphs
 //! slots.rs     which account gets a free slot     refusals.rs the jobs that this worker does not run
 //! ```
 
 pub(crate) mod account;
+mod branches;
 mod child;
 mod command;
 mod copying;
 mod git;
+mod graphs;
 mod holding;
 mod journal;
+mod nodes;
 mod refusals;
 pub(crate) mod reserving;
 mod running;
+pub mod sessions;
 mod slots;
 
 use crate::client::{Client, FleetError, Log};
@@ -121,6 +127,8 @@ pub(crate) struct Worker {
 #[derive(Clone)]
 struct Held {
     job: names::JobId,
+    /// Whether it is a graph whose nodes are jobs of their own. It holds no slot.
+    spread: bool,
     orders: mpsc::UnboundedSender<Order>,
 }
 
@@ -145,9 +153,11 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
         since: clock::now().wall,
     });
     let free = Slots::new(slots);
+    let graphs = Slots::new(slots);
     let mut tasks = tokio::task::JoinSet::new();
     for account in &worker.settings.join.accounts {
         tasks.spawn(pull(worker.clone(), account.clone(), free.clone()));
+        tasks.spawn(graphs::pull(worker.clone(), account.clone(), graphs.clone()));
         tasks.spawn(account::follow(worker.clone(), account.clone()));
     }
     let asked = Arc::new(asked);
@@ -164,7 +174,8 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     tasks.shutdown().await;
     asked.send_replace(true);
     // Every job holds a slot until its lease is over.
-    let ended = tokio::time::timeout(MAX_DRAIN, free.all_free()).await;
+    let all_free = async { tokio::join!(free.all_free(), graphs.all_free()) };
+    let ended = tokio::time::timeout(MAX_DRAIN, all_free).await;
     if ended.is_err() {
         worker.say("some jobs did not end in time; their leases will run out");
     }
@@ -196,11 +207,11 @@ impl Worker {
 
     /// Adds a job to those that this worker holds. Returns a number for `forget`, and whether no other delivery of the job is
     /// held.
-    pub fn add(&self, id: &names::JobId, orders: mpsc::UnboundedSender<Order>) -> (u64, bool) {
+    pub fn add(&self, id: &names::JobId, spread: bool, orders: mpsc::UnboundedSender<Order>) -> (u64, bool) {
         let ticket = self.tickets.fetch_add(1, Ordering::Relaxed);
         let mut jobs = self.jobs();
         let is_only = jobs.values().all(|held| held.job != *id);
-        jobs.insert(ticket, Held { job: id.clone(), orders });
+        jobs.insert(ticket, Held { job: id.clone(), spread, orders });
         self.changed.notify_one();
         (ticket, is_only)
     }
@@ -263,6 +274,12 @@ impl Worker {
         (free < MIN_FREE).then(|| format!("only {} MiB of disk space are free", free / 1024 / 1024))
     }
 
+    /// Returns the jobs that hold a slot, or the graphs that hold none.
+    fn held(&self, spread: bool) -> Vec<String> {
+        let jobs = self.jobs();
+        jobs.values().filter(|held| held.spread == spread).map(|held| held.job.to_string()).collect()
+    }
+
     fn presence(&self) -> Presence {
         Presence {
             worker: self.name().clone(),
@@ -270,7 +287,8 @@ impl Worker {
             version: self.settings.version.clone(),
             accounts: self.settings.join.accounts.clone(),
             slots: self.settings.slots,
-            jobs: self.jobs().values().map(|held| held.job.to_string()).collect(),
+            jobs: self.held(false),
+            graphs: self.held(true),
             labels: self.settings.labels.clone(),
             draining: *self.drain.borrow(),
             refuses: self.refusals().recent(now()),
@@ -328,7 +346,7 @@ async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
         let mut limits = worker.limits.subscribe();
         let changed = limits.wait_for(|all| all.get(&account).is_some_and(|limit| limit.until != until));
         let pulled = tokio::select! {
-            pulled = worker.client.pull(&account, expires) => pulled,
+            pulled = worker.client.pull(account.as_str(), expires) => pulled,
             // The server does not serve a pull that was opened before the account was parked.
             _ = changed => continue,
         };

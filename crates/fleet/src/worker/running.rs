@@ -1,14 +1,16 @@
 //! One claimed job: checkout, run, result.
 
+use super::branches::Branches;
 use super::child::{Child, Exit, LEASH_ENDED, Start};
 use super::command::{Cancel, CommandError};
 use super::copying::Copying;
-use super::git::Checkout;
+use super::git::{self, Checkout};
 use super::journal::{self, Copier, Line, Remains};
 use super::reserving::NO_SHARE;
-use super::{Denied, Worker, now};
+use super::sessions::{Graph, Sessions};
+use super::{Denied, Worker, nodes, now};
 use crate::blob;
-use crate::client::FleetError;
+use crate::client::{Client, FleetError};
 use crate::names::{self, JobId};
 use crate::record::{Control, ControlAnswer, Job, JobResult, Want};
 use dogwatch_core::lease::Input;
@@ -58,6 +60,8 @@ enum Ordered {
     Drained,
     /// This worker cannot run it.
     Failed(String),
+    /// It is a node that has to end.
+    Ended(&'static str),
 }
 
 /// A claimed job.
@@ -181,7 +185,9 @@ impl Task {
     ) -> Result<Input, Failure> {
         let worker = self.worker.clone();
         let begin = Copier::begin(&worker.client, &self.id, self.epoch);
-        let reserve = worker.reserve(&self.id, self.epoch);
+        // The nodes of a graph reserve for themselves.
+        let reserve = async { self.job.spread || worker.reserve(&self.id, self.epoch).await };
+        let wanted = wanted(&worker.client, &self.id);
         let (copier, wanted, reserved) = match self.epoch {
             // The first claim finds nothing, so it does not wait for the server before the checkout.
             1 => {
@@ -191,12 +197,11 @@ impl Task {
                         None => worker.repositories.check_out(&self.id, &self.job, None, &cancel).await,
                     }
                 };
-                let (copier, wanted, reserved, checkout) =
-                    tokio::join!(begin, self.wanted(), reserve, check_out);
+                let (copier, wanted, reserved, checkout) = tokio::join!(begin, wanted, reserve, check_out);
                 (copier.map(|copier| (copier, Some(checkout))), wanted, reserved)
             }
             _ => {
-                let (copier, wanted, reserved) = tokio::join!(begin, self.wanted(), reserve);
+                let (copier, wanted, reserved) = tokio::join!(begin, wanted, reserve);
                 (copier.map(|copier| (copier, None)), wanted, reserved)
             }
         };
@@ -229,6 +234,8 @@ impl Task {
             });
         }
         let (before, ended) = read_remains(&remains);
+        let branches = Branches::of(&remains);
+        branches.restore(&checkout, &self.id, &cancel).await?;
         let (named, run_dir) = watch::channel(None);
         if let Some(run) = &before {
             let dir = restore(&checkout.tree, run, &remains.journal)?;
@@ -243,6 +250,8 @@ impl Task {
             copier,
             run: before.clone(),
             inputs: self.inputs.clone(),
+            branches,
+            spread: self.job.spread,
             named,
             ended: if over { ended } else { None },
             fenced: false,
@@ -251,13 +260,16 @@ impl Task {
         let end = if over {
             // The earlier owner died between the end of the run and the end of the job.
             let code = copying.ended.as_ref().map_or(0, |(_, code)| *code);
-            self.finish(&mut copying, code).await
+            self.finish(&mut copying, code, &cancel).await
         } else {
-            let errors = checkout.tree.with_file_name("stderr");
-            let mut child = self.start(&checkout, before.as_ref(), &errors)?;
+            let errors = checkout.tree.with_file_name(git::STDERR);
+            let sessions =
+                self.job.spread.then(|| self.sessions(&checkout, &run_dir, &cancel)).transpose()?;
+            let mut child = self.start(&checkout, before.as_ref(), &errors, sessions.as_ref())?;
             let (exited, over) = watch::channel(false);
             let copying = tokio::spawn(copying.run(over));
             let (exit, ordered) = self.follow(&mut child, &mut orders, &run_dir).await;
+            drop(sessions);
             if let Exit::Signal(_) = exit {
                 // The keepers of a killed dogwatch end what it started; give them their time.
                 tokio::time::sleep(Duration::from_millis(worker.times().stop.as_millis())).await;
@@ -265,21 +277,49 @@ impl Task {
             exited.send_replace(true);
             let copying = tokio::time::timeout(MAX_REST, copying).await;
             let Ok(Ok(mut copying)) = copying else { return Ok(Input::Stopped) };
-            self.judge(&mut copying, exit, ordered, &errors).await
+            self.judge(&mut copying, exit, ordered, &errors, &cancel).await
         };
         worker.repositories.remove(&checkout);
         Ok(end)
     }
 
-    /// Returns what the operator wants of the job.
-    async fn wanted(&self) -> Option<Want> {
-        let stored = self.worker.client.get(names::KV_WANT, &self.id.to_string()).await.ok()??;
-        if stored.is_removal() { None } else { serde_json::from_slice(&stored.payload).ok() }
+    /// Serves the sessions of a graph whose nodes are jobs of their own.
+    fn sessions(
+        &self,
+        checkout: &Checkout,
+        run_dir: &watch::Receiver<Option<PathBuf>>,
+        cancel: &Cancel,
+    ) -> io::Result<Sessions> {
+        Sessions::open(Graph {
+            worker: self.worker.clone(),
+            id: self.id.clone(),
+            epoch: self.epoch,
+            checkout: checkout.clone(),
+            run_dir: run_dir.clone(),
+            ending: cancel.clone(),
+            locks: Default::default(),
+        })
     }
 
-    fn start(&self, checkout: &Checkout, run: Option<&RunId>, errors: &Path) -> io::Result<Child> {
+    fn start(
+        &self,
+        checkout: &Checkout,
+        run: Option<&RunId>,
+        errors: &Path,
+        sessions: Option<&Sessions>,
+    ) -> io::Result<Child> {
         let job = &self.job;
+        let program = &self.worker.settings.program;
         let mut args = vec![job.path.clone().into()];
+        if sessions.is_some() {
+            args.push("--spread".into());
+        }
+        if let Some(node) = &job.node {
+            let prompt = checkout.tree.with_file_name(git::PROMPT);
+            std::fs::write(&prompt, &node.prompt)?;
+            let only = std::ffi::OsString::from(&node.node);
+            args.extend(["--only".into(), only, "--prompt".into(), prompt.into()]);
+        }
         if let Some(pristine) = &checkout.pristine {
             args.extend(["--pristine".into(), pristine.to_string().into()]);
         }
@@ -293,12 +333,13 @@ impl Task {
             args.extend(["--set".into(), set.into()]);
         }
         Child::start(&Start {
-            program: &self.worker.settings.program,
+            program,
             tree: &checkout.tree,
             args,
             resume: run,
             loop_args: &job.args,
             until: self.until,
+            env: sessions.map_or_else(Vec::new, |sessions| sessions.variables(program)),
             errors,
         })
     }
@@ -311,17 +352,28 @@ impl Task {
         run_dir: &watch::Receiver<Option<PathBuf>>,
     ) -> (Exit, Option<Ordered>) {
         let mut ordered = None;
+        let ended = async {
+            match &self.job.node {
+                Some(node) => nodes::ended(&self.worker, &self.id, node).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::pin!(ended);
         let controls = self.worker.client.subscribe(&self.id.control_subject()).await;
         let steering = tokio::spawn(steer(self.worker.clone(), controls.ok(), run_dir.clone()));
         if let Some(until) = self.worker.parked_until(&self.id.account).await {
             tokio::spawn(limit(run_dir.clone(), until));
         }
-        if self.wanted().await == Some(Want::Pause) {
+        if wanted(&self.worker.client, &self.id).await == Some(Want::Pause) {
             tokio::spawn(post_to_new_run(run_dir.clone(), "/v1/pause", serde_json::json!({})));
         }
         let exit = loop {
             tokio::select! {
                 exit = child.exited() => break exit,
+                why = &mut ended, if ordered.is_none() => {
+                    ordered = Some(Ordered::Ended(why));
+                    child.end();
+                }
                 order = orders.recv() => match order {
                     Some(Order::Extend(until)) => child.extend(until),
                     Some(Order::End { lost }) => {
@@ -357,6 +409,7 @@ impl Task {
         exit: Exit,
         ordered: Option<Ordered>,
         errors: &Path,
+        cancel: &Cancel,
     ) -> Input {
         let said = || {
             let text = std::fs::read_to_string(errors).unwrap_or_default();
@@ -367,7 +420,11 @@ impl Task {
             return Input::Stopped;
         }
         match (exit, ordered) {
-            (Exit::Code(code), _) if over => self.finish(copying, code).await,
+            (Exit::Code(code), _) if over => self.finish(copying, code, cancel).await,
+            (_, Some(Ordered::Ended(why))) => {
+                self.worker.say(&format!("{}: ended, because {why}", self.id));
+                Input::Finished(nodes::stopped(why))
+            }
             (Exit::Code(_), Some(Ordered::Failed(why))) => {
                 self.save(copying).await;
                 Input::Crashed(why)
@@ -399,7 +456,7 @@ impl Task {
     }
 
     /// Pushes the result of a run that is over.
-    async fn finish(&self, copying: &mut Copying, code: i32) -> Input {
+    async fn finish(&self, copying: &mut Copying, code: i32, ending: &Cancel) -> Input {
         let cancel = Cancel::never();
         let outcome =
             copying.ended.as_ref().map_or_else(|| "failed".to_owned(), |(outcome, _)| outcome.clone());
@@ -408,7 +465,18 @@ impl Task {
         match copying.checkout.capture(&message, &cancel).await {
             Err(error) => result.detail = Some(error.to_string()),
             Ok(commit) => {
-                let branch = self.id.branch(self.epoch);
+                let commit = match self.merge(copying, commit, ending).await {
+                    Ok(merged) => merged,
+                    Err(CommandError::Canceled) => return Input::Stopped,
+                    Err(error) => {
+                        result.detail = Some(format!("the nodes could not be merged: {error}"));
+                        self.job.commit.clone()
+                    }
+                };
+                let branch = match self.job.node {
+                    Some(_) => self.id.result_ref(self.epoch),
+                    None => self.id.branch(self.epoch),
+                };
                 match copying.checkout.push(&commit, &branch, &cancel).await {
                     Ok(()) => result.branch = Some(branch),
                     Err(error) => {
@@ -419,8 +487,36 @@ impl Task {
                 result.commit = Some(commit);
             }
         }
+        if self.job.spread {
+            self.tidy(copying).await;
+        }
         self.worker.say(&format!("{}: ended {}", self.id, result.outcome));
         Input::Finished(result)
+    }
+
+    /// Merges the work of nodes that have worktrees of their own into the result.
+    async fn merge(
+        &self,
+        copying: &Copying,
+        commit: String,
+        cancel: &Cancel,
+    ) -> Result<String, CommandError> {
+        let (branches, checkout) = (&copying.branches, &copying.checkout);
+        let Some(run) = copying.run.as_ref().filter(|_| !branches.is_empty()) else { return Ok(commit) };
+        // The merge starts from what the other nodes did in the work tree.
+        checkout.git(&["update-ref", "--no-deref", "HEAD", &commit], cancel).await?;
+        let (program, claim) = (&self.worker.settings.program, (&self.id, self.epoch));
+        let merged = branches.merge(program, checkout, claim, run, cancel).await;
+        branches.remove(checkout, claim, run).await;
+        merged
+    }
+
+    /// Removes what the nodes of a graph pushed on their way. The branches of the graph have all of it.
+    async fn tidy(&self, copying: &Copying) {
+        let own = |job: &str| nodes::is_node_of(job, &self.id.job, copying.branches.nodes());
+        if let Err(error) = copying.checkout.remove_refs(own).await {
+            self.worker.say(&format!("{}: cannot remove the refs of its nodes: {error}", self.id));
+        }
     }
 
     /// Stores the result as a bundle. Returns the reason if that fails.
@@ -442,6 +538,12 @@ impl Task {
             Err(error) => format!("; cannot store a bundle: {error}"),
         }
     }
+}
+
+/// Returns what the operator wants of a job.
+pub(super) async fn wanted(client: &Client, id: &JobId) -> Option<Want> {
+    let stored = client.get(names::KV_WANT, &id.to_string()).await.ok()??;
+    if stored.is_removal() { None } else { serde_json::from_slice(&stored.payload).ok() }
 }
 
 /// Passes orders on, and cancels preparations when the job has to end.
@@ -466,7 +568,13 @@ fn read_remains(remains: &Remains) -> (Option<RunId>, Option<(String, i32)>) {
         match journal::read_line(line) {
             Line::Started(id) => run = Some(id),
             Line::Ended { outcome, exit_code } => ended = Some((outcome, exit_code)),
-            Line::Saved(_) | Line::Moved | Line::Used { .. } | Line::Limited(_) | Line::Other => {}
+            Line::Saved { .. }
+            | Line::Worktree { .. }
+            | Line::Committed { .. }
+            | Line::Moved
+            | Line::Used { .. }
+            | Line::Limited(_)
+            | Line::Other => {}
         }
         // A run that was continued has not ended.
         if line.windows(RESUMED.len()).any(|part| part == RESUMED) {

@@ -52,6 +52,9 @@ pub struct Pointer {
 pub struct Origin {
     /// Its name.
     pub host: String,
+    /// The job of the graph that the run works for, if the run is a node of one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
     /// Its clocks, which the moments in the record refer to.
     pub skew: Skew,
 }

@@ -8,6 +8,7 @@ mod jobs;
 mod kept;
 mod poison;
 mod server;
+mod session;
 mod steer;
 
 use crate::error::CliError;
@@ -35,6 +36,11 @@ impl Args {
     pub fn only_lists(&self) -> bool {
         matches!(self.command, Fleet::Ls(_))
     }
+
+    /// Returns whether the command is the session of a node. It changes nothing by itself.
+    pub fn is_session(&self) -> bool {
+        matches!(self.command, Fleet::Session(_))
+    }
 }
 
 #[derive(Subcommand)]
@@ -59,6 +65,8 @@ enum Fleet {
     Unschedule(jobs::JobArgs),
     Bundle(jobs::Bundle),
     Demo(demo::Args),
+    #[command(hide = true)]
+    Session(session::Args),
 }
 
 /// Make the certificates, secrets and configuration of a new fleet
@@ -120,6 +128,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         Fleet::Unschedule(args) => jobs::unschedule(args),
         Fleet::Bundle(args) => jobs::bundle(args),
         Fleet::Demo(args) => demo::run(args),
+        Fleet::Session(args) => session::run(args),
     }
 }
 

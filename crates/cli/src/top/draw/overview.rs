@@ -132,10 +132,11 @@ pub fn machine_text(machine: &MachineEntry, now: Wall) -> String {
     }
 }
 
-/// Returns the name of a run, with its machine if that is another one.
+/// Returns the name of a run, with its graph if it is a node of one, and with its machine if that is another one.
 pub fn name(row: &Row) -> String {
-    let name = row.name();
-    row.origin.as_ref().map_or_else(|| name.to_owned(), |origin| format!("{name} @{}", origin.host))
+    let Some(origin) = &row.origin else { return row.name().to_owned() };
+    let graph = origin.graph.as_ref().map_or_else(String::new, |graph| format!("{graph}/"));
+    format!("{graph}{} @{}", row.name(), origin.host)
 }
 
 fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {

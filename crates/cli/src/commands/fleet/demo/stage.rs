@@ -240,6 +240,8 @@ impl Stage {
                 needs: Vec::new(),
                 timeout: None,
                 scheduled: false,
+                spread: false,
+                node: None,
             };
             Ok((id, job))
         };

@@ -1,0 +1,339 @@
+//! Nodes as jobs of their own, from the side of the worker that runs the graph.
+//!
+//! A session of such a graph is a small process of dogwatch. It connects to a socket of this worker, sends the prompt and
+//! prints what comes back. So the run supervises it like any agent, and only this process talks to the server. The worker
+//! pushes the state of the node's worktree, queues the node, follows it and applies its result to the worktree. The checks
+//! then run as always.
+
+mod following;
+mod wire;
+
+pub use wire::{EXIT, MAX_REQUEST, Request};
+
+use super::branches;
+use super::command::{Cancel, CommandError};
+use super::git::Checkout;
+use super::nodes::{self, STOPPED};
+use super::{Worker, running};
+use crate::client::FleetError;
+use crate::names::JobId;
+use crate::record::{JOB_VERSION, JobRecord, JobState, MAX_NODE, NodeJob, Want};
+use dogwatch_core::record::ids::RunId;
+use dogwatch_host::clock;
+use dogwatch_host::store::socket::{self, Bound};
+use following::{Followed, Following};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+use tokio::net::{UnixListener, UnixStream};
+use tokio::sync::{Semaphore, watch};
+use wire::Talk;
+
+/// The variable that names the socket for sessions.
+pub const SOCKET_VAR: &str = "DOGWATCH_GRAPH_SOCKET";
+/// The variable that names the program of sessions.
+pub const PROGRAM_VAR: &str = "DOGWATCH_GRAPH_PROGRAM";
+/// The most sessions of one graph at once.
+pub const MAX_SESSIONS: usize = 1024;
+/// How long a node may wait in the queue.
+pub const MAX_QUEUED: Duration = Duration::from_secs(24 * 3600);
+/// How often a node whose job was stopped is queued again in one attempt of the graph.
+pub const MAX_AGAIN: u32 = 16;
+/// How often a request to the server is tried before the session fails.
+const TRIES: u32 = 20;
+/// The pause between two tries.
+const RETRY: Duration = Duration::from_millis(500);
+/// How long a session that ended may be the first sign that its run has ended, too.
+const RUN_ENDS: Duration = Duration::from_secs(1);
+
+/// How long it may take until the worker knows the run that a session belongs to.
+const RUN_NAMED: Duration = Duration::from_secs(10);
+
+/// The socket of a graph's sessions. Dropping it ends the following of all nodes, but not the nodes.
+pub(super) struct Sessions {
+    path: PathBuf,
+    accepting: tokio::task::JoinHandle<()>,
+    _bound: Bound,
+}
+
+/// The graph whose sessions are served.
+pub(super) struct Graph {
+    pub worker: Arc<Worker>,
+    pub id: JobId,
+    pub epoch: u64,
+    pub checkout: Checkout,
+    /// The directory of the run, once it is known.
+    pub run_dir: watch::Receiver<Option<PathBuf>>,
+    /// Whether this worker ends the run.
+    pub ending: Cancel,
+    /// A lock for each node: the next attempt starts when the job of the one before is over.
+    pub locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+}
+
+/// Why a session could not be carried out.
+#[derive(Debug, thiserror::Error)]
+enum SessionError {
+    #[error("{0}")]
+    Refused(String),
+    #[error(transparent)]
+    Git(#[from] CommandError),
+    #[error(transparent)]
+    Fleet(#[from] FleetError),
+    #[error(transparent)]
+    Io(#[from] io::Error),
+}
+
+impl Sessions {
+    /// Listens for the sessions of a graph.
+    pub fn open(graph: Graph) -> io::Result<Sessions> {
+        let path = graph.checkout.tree.with_file_name("nodes.sock");
+        let (listener, bound) = socket::bind(&path)?;
+        let listener = UnixListener::from_std(listener)?;
+        let accepting = tokio::spawn(accept(listener, Arc::new(graph)));
+        Ok(Sessions { path, accepting, _bound: bound })
+    }
+
+    /// Returns what the run finds in its environment.
+    pub fn variables(&self, program: &Path) -> Vec<(&'static str, PathBuf)> {
+        vec![(SOCKET_VAR, self.path.clone()), (PROGRAM_VAR, program.to_owned())]
+    }
+}
+
+impl Drop for Sessions {
+    fn drop(&mut self) {
+        self.accepting.abort();
+    }
+}
+
+async fn accept(listener: UnixListener, graph: Arc<Graph>) {
+    let room = Arc::new(Semaphore::new(MAX_SESSIONS));
+    // Aborts what it holds when it is dropped.
+    let mut sessions = tokio::task::JoinSet::new();
+    while let Ok((stream, _)) = listener.accept().await {
+        while sessions.try_join_next().is_some() {}
+        // The directory is private, and so is the socket. The check keeps root from connecting by mistake.
+        let own = stream.peer_cred().is_ok_and(|peer| peer.uid() == rustix::process::geteuid().as_raw());
+        let (true, Ok(place)) = (own, room.clone().try_acquire_owned()) else { continue };
+        let graph = graph.clone();
+        sessions.spawn(async move {
+            graph.serve(Talk::new(stream)).await;
+            drop(place);
+        });
+    }
+}
+
+impl Graph {
+    /// Serves one session to its end.
+    async fn serve(&self, mut talk: Talk<UnixStream>) {
+        let request = match talk.request().await {
+            Ok(request) => request,
+            Err(error) => return talk.fail(&error.to_string()).await,
+        };
+        let lock = self
+            .locks
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .entry(request.node.clone())
+            .or_default()
+            .clone();
+        let _only = tokio::select! {
+            only = lock.lock() => only,
+            () = talk.closed() => return,
+        };
+        let mut id = None;
+        let done = {
+            let work = self.carry_out(&request, &talk, &mut id);
+            tokio::select! {
+                done = work => Some(done),
+                () = talk.closed() => None,
+            }
+        };
+        match done {
+            Some(Ok(followed)) => talk.finish(&followed).await,
+            Some(Err(error)) => talk.fail(&error.to_string()).await,
+            None => self.abandon(id).await,
+        }
+    }
+
+    /// Ends the node of a session that was ended. If the run ends as well, because the graph is given back or was lost, the
+    /// node continues: the next holder of the graph finds it.
+    async fn abandon(&self, id: Option<JobId>) {
+        let Some(id) = id else { return };
+        if tokio::time::timeout(RUN_ENDS, self.ending.wait()).await.is_ok() || !self.is_held().await {
+            return;
+        }
+        self.worker.say(&format!("{}: ending {id}, because its session was ended", self.id));
+        nodes::end(&self.worker.client, &id, "its session was ended").await;
+    }
+
+    /// Returns whether this claim still holds the graph.
+    async fn is_held(&self) -> bool {
+        let found = nodes::record(&self.worker.client, &self.id).await;
+        found.is_ok_and(|found| {
+            found.is_some_and(|(_, record)| {
+                record.state == JobState::Running
+                    && record.epoch == self.epoch
+                    && record.owner == self.worker.name().as_str()
+            })
+        })
+    }
+
+    /// Queues the node, or finds it, follows it to its end and applies its result.
+    async fn carry_out(
+        &self,
+        request: &Request,
+        talk: &Talk<UnixStream>,
+        current: &mut Option<JobId>,
+    ) -> Result<Followed, SessionError> {
+        let (run, attempt) = self.attempt(request).await?;
+        let tree = branches::tree_of(&self.checkout, &run, &request.node);
+        for again in 0..MAX_AGAIN {
+            let id = nodes::job_name(&self.id.job, &request.node, attempt, again)
+                .map(|job| JobId { account: self.id.account.clone(), job })
+                .ok_or_else(|| SessionError::Refused("the name of the node is too long".to_owned()))?;
+            *current = Some(id.clone());
+            let found = self.find(&id).await?;
+            let stopped =
+                |record: &JobRecord| record.result.as_ref().is_some_and(|result| result.outcome == STOPPED);
+            if found.as_ref().is_some_and(stopped) {
+                // An earlier holder ended it, and no iteration has its result.
+                continue;
+            }
+            let state = found.as_ref().map(|record| record.state);
+            if !matches!(
+                state,
+                Some(JobState::Running | JobState::Released | JobState::Done | JobState::Poisoned)
+            ) {
+                self.queue(&id, request, &tree, state.is_some()).await?;
+            }
+            talk.say(&format!("node {} is the job {id}", request.node)).await;
+            let followed = self.follow(&id, talk).await?;
+            if let (Some(commit), Some(branch)) = (&followed.commit, &followed.branch) {
+                self.apply(&tree, commit, branch).await?;
+            } else if followed.is_ok() {
+                return Err(SessionError::Refused(format!("{id} could not push its result")));
+            }
+            return Ok(followed);
+        }
+        Err(SessionError::Refused(format!("the node was stopped {MAX_AGAIN} times")))
+    }
+
+    /// Returns the run, and the number of this attempt among those that were not interrupted. It is the same for the next
+    /// holder of the graph, which repeats the iteration under another number.
+    async fn attempt(&self, request: &Request) -> Result<(RunId, u64), SessionError> {
+        let refused = || SessionError::Refused("the run has no journal".to_owned());
+        let mut named = self.run_dir.clone();
+        let dir = tokio::time::timeout(RUN_NAMED, named.wait_for(Option::is_some)).await;
+        let dir = dir.ok().and_then(|dir| dir.ok()?.clone()).ok_or_else(refused)?;
+        let run = dir.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
+        let journal = std::fs::read(dir.join("events.jsonl"))?;
+        let interrupted = following::interruptions(&journal, &request.node);
+        Ok((run.ok_or_else(refused)?, request.iteration.saturating_sub(interrupted)))
+    }
+
+    /// Reads the record of a node.
+    async fn find(&self, id: &JobId) -> Result<Option<JobRecord>, SessionError> {
+        for _ in 1..TRIES {
+            match nodes::record(&self.worker.client, id).await {
+                Ok(found) => return Ok(found.map(|(_, record)| record)),
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+        Ok(nodes::record(&self.worker.client, id).await?.map(|(_, record)| record))
+    }
+
+    /// Pushes the state of the worktree and queues the node. A node that was queued before keeps its record; its message gets
+    /// the same id, so the queue takes it once.
+    async fn queue(
+        &self,
+        id: &JobId,
+        request: &Request,
+        tree: &Checkout,
+        recorded: bool,
+    ) -> Result<(), SessionError> {
+        let message = format!("dogwatch: state of node {} before {id}", request.node);
+        let commit = tree.capture(&message, &self.ending).await?;
+        tree.push(&commit, &id.tree_ref(0), &self.ending).await?;
+        let node = NodeJob {
+            v: JOB_VERSION,
+            graph: self.id.job.clone(),
+            node: request.node.clone(),
+            commit,
+            prompt: request.prompt.clone(),
+        };
+        let record = JobRecord {
+            title: node.title(),
+            graph: Some(self.id.job.to_string()),
+            submitted: Some(clock::now().wall),
+            ..JobRecord::default()
+        };
+        let body = serde_json::to_vec(&node).map_err(io::Error::other)?;
+        if body.len() > MAX_NODE {
+            let why = format!("the prompt is too long: a node has room for {MAX_NODE} bytes");
+            return Err(SessionError::Refused(why));
+        }
+        let client = &self.worker.client;
+        for tried in 1..=TRIES {
+            let made = match recorded {
+                true => Ok(0),
+                false => client.put(crate::names::KV_JOBS, &id.to_string(), &record, Some(0)).await,
+            };
+            let sent = match made {
+                Ok(_) | Err(FleetError::Conflict) => {
+                    let key = id.to_string();
+                    let headers = [("Nats-Msg-Id", key.as_str())];
+                    client.publish(&id.node_subject(), &headers, body.clone(), None).await
+                }
+                Err(error) => Err(error),
+            };
+            match sent {
+                Ok(_) => break,
+                Err(error) if tried == TRIES => return Err(error.into()),
+                Err(_) => tokio::time::sleep(RETRY).await,
+            }
+        }
+        Ok(())
+    }
+
+    /// Follows a node until it is over, and passes on what it reports.
+    async fn follow(&self, id: &JobId, talk: &Talk<UnixStream>) -> Result<Followed, SessionError> {
+        let client = &self.worker.client;
+        let mut following = Following::new(client.clone(), id.clone());
+        let queued = tokio::time::Instant::now();
+        loop {
+            // Without an answer the lease of the graph decides how long to wait.
+            if let Ok(found) = nodes::record(client, id).await {
+                let found = found.ok_or_else(|| SessionError::Refused(format!("{id} was removed")))?;
+                let over = found.1.state.is_over();
+                let read = following.look(&found.1, over, talk).await;
+                if over && read {
+                    return Ok(following.end(&found.1));
+                }
+                let why = if running::wanted(client, &self.id).await == Some(Want::Stop) {
+                    Some("its graph stops")
+                } else if queued.elapsed() > MAX_QUEUED && found.1.epoch == 0 {
+                    Some("no worker took it in time")
+                } else {
+                    None
+                };
+                if let Some(why) = why.filter(|_| !over) {
+                    // A node that runs may finish.
+                    nodes::cancel(client, id, found, why).await;
+                }
+            }
+            following.pause().await;
+        }
+    }
+
+    /// Makes the worktree of the node equal to the result.
+    async fn apply(&self, tree: &Checkout, commit: &str, branch: &str) -> Result<(), SessionError> {
+        let fetch = ["fetch", "--quiet", "--no-tags", "--", &tree.repo, branch];
+        tree.git_in(&tree.cache, &fetch, &self.ending).await?;
+        // A file that the node removed may be untracked here. In the index it is removed by the reset.
+        tree.git(&["add", "--all", "--", "."], &self.ending).await?;
+        tree.git(&["reset", "--quiet", "--hard", commit], &self.ending).await?;
+        Ok(())
+    }
+}

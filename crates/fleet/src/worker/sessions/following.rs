@@ -1,0 +1,201 @@
+//! Reads the reports of a node that runs on another worker.
+
+use super::wire::Talk;
+use crate::client::{Client, From};
+use crate::names::{self, JobId};
+use crate::operator::journal::{Pieces, Taken};
+use crate::record::{JobRecord, JobState};
+use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::words::{self, Style, Weight};
+use std::time::Duration;
+use tokio::net::UnixStream;
+
+/// How often the record and the journal of a node are read.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often the journal of a node that is over may be unreadable before its result counts without it.
+const MAX_UNREAD: u32 = 10;
+
+/// Follows one node.
+pub(super) struct Following {
+    client: Client,
+    id: JobId,
+    pieces: Pieces,
+    /// The state and the claim that were reported.
+    known: Option<(JobState, u64)>,
+    unread: u32,
+    /// The number of the last event that was reported.
+    last: u64,
+    end: Followed,
+}
+
+/// How a node ended.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Followed {
+    pub outcome: String,
+    pub exit_code: Option<i32>,
+    /// The commit and the ref of the result.
+    pub commit: Option<String>,
+    pub branch: Option<String>,
+    /// The last line of the agent, or why the node failed.
+    pub said: String,
+    pub cost_usd: Option<f64>,
+    pub tokens: Option<u64>,
+}
+
+impl Followed {
+    /// Returns the end of a node that could not be run.
+    pub fn failed(why: &str) -> Followed {
+        Followed { outcome: "failed".to_owned(), said: why.to_owned(), ..Followed::default() }
+    }
+
+    /// Returns whether the session succeeded. The checks decide whether the node is done.
+    pub fn is_ok(&self) -> bool {
+        self.exit_code == Some(0)
+    }
+}
+
+impl Following {
+    pub fn new(client: Client, id: JobId) -> Following {
+        let (pieces, end) = (Pieces::default(), Followed::default());
+        Following { client, id, pieces, known: None, unread: 0, last: 0, end }
+    }
+
+    /// Waits until the next look is due.
+    pub async fn pause(&self) {
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+
+    /// Reports what is new. Returns whether everything was read, or cannot be.
+    pub async fn look(&mut self, record: &JobRecord, over: bool, talk: &Talk<UnixStream>) -> bool {
+        let now = (record.state, record.epoch);
+        if self.known != Some(now) {
+            self.known = Some(now);
+            let text = match record.state {
+                JobState::Queued => format!("{} waits for a worker", self.id),
+                JobState::Running => format!("{} runs on {} (claim {})", self.id, record.owner, record.epoch),
+                JobState::Released => format!("{} waits for another worker than {}", self.id, record.owner),
+                JobState::Done | JobState::Poisoned => {
+                    let outcome = record.result.as_ref().map_or("?", |result| result.outcome.as_str());
+                    format!("{} ended: {outcome}", self.id)
+                }
+            };
+            talk.say(&text).await;
+        }
+        if record.state == JobState::Queued {
+            return true;
+        }
+        let from = if self.pieces.next == 0 { From::First } else { From::Sequence(self.pieces.next) };
+        let Ok(stored) = self.client.read(names::EVENTS, &self.id.events_subject(), from).await else {
+            self.unread += u32::from(over);
+            return self.unread >= MAX_UNREAD;
+        };
+        for piece in &stored {
+            // A piece without lines marks a claim.
+            let Some(offset) = piece.header(names::H_OFFSET).and_then(|offset| offset.parse().ok()) else {
+                continue;
+            };
+            match self.pieces.take(piece.sequence, offset, &piece.payload) {
+                Taken::Lines(lines) => {
+                    for line in &lines {
+                        self.report(line, &record.owner, talk).await;
+                    }
+                }
+                // The next look reads everything, and reports only new events.
+                Taken::Again => return false,
+            }
+        }
+        true
+    }
+
+    async fn report(&mut self, line: &[u8], owner: &str, talk: &Talk<UnixStream>) {
+        let Ok(recorded) = serde_json::from_slice::<Recorded>(line) else { return };
+        if recorded.seq <= self.last {
+            return;
+        }
+        self.last = recorded.seq;
+        if let Event::SessionEnded(ended) = &recorded.event {
+            self.end.said.clone_from(&ended.said);
+            if let Some(cost) = ended.cost_usd {
+                self.end.cost_usd = Some(self.end.cost_usd.unwrap_or(0.0) + cost);
+            }
+            if let Some(tokens) = ended.tokens {
+                self.end.tokens = Some(self.end.tokens.unwrap_or(0).saturating_add(tokens));
+            }
+        }
+        let sentence = words::sentence(&recorded.event, Style::Full);
+        let text = match sentence.weight {
+            Weight::Main | Weight::Detail => sentence.text,
+            // One of many signs of progress. Its number makes it a new line.
+            Weight::Progress => format!("{} (event {})", sentence.text, recorded.seq),
+        };
+        talk.say(&format!("{owner}: {text}")).await;
+    }
+
+    /// Returns how the node ended.
+    pub fn end(self, record: &JobRecord) -> Followed {
+        conclude(self.end, &self.id, record)
+    }
+}
+
+/// Adds the result of a node to what its journal said.
+fn conclude(mut end: Followed, id: &JobId, record: &JobRecord) -> Followed {
+    let result = record.result.clone().unwrap_or_default();
+    (end.commit, end.branch) = (result.commit, result.branch);
+    (end.outcome, end.exit_code) = (result.outcome, result.exit_code);
+    if !end.is_ok() {
+        let why = result.detail.or(Some(end.said).filter(|said| !said.is_empty()));
+        let why = why.map_or_else(String::new, |why| format!(": {why}"));
+        let place = if record.owner.is_empty() { String::new() } else { format!(" on {}", record.owner) };
+        end.said = format!("{id} ended {}{place}{why}", end.outcome);
+    }
+    end
+}
+
+/// Returns how many iterations of a node were interrupted, in a journal.
+pub(super) fn interruptions(journal: &[u8], node: &str) -> u64 {
+    const INTERRUPTED: &[u8] = b"\"event\":\"iteration_interrupted\"";
+    let lines = journal.split(|byte| *byte == b'\n');
+    let interrupted = lines.filter(|line| line.windows(INTERRUPTED.len()).any(|part| part == INTERRUPTED));
+    let of_node = |line: &&[u8]| {
+        let event = serde_json::from_slice::<serde_json::Value>(line).unwrap_or_default();
+        event["event"] == "iteration_interrupted" && event["node"] == node
+    };
+    interrupted.filter(of_node).count() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn interrupted_iterations_of_a_node_are_counted() {
+        let journal = concat!(
+            r#"{"event":"iteration_interrupted","node":"a","by":"supervisor_lost"}"#,
+            "\n",
+            r#"{"event":"iteration_interrupted","node":"b","by":"leash"}"#,
+            "\n",
+            r#"{"event":"iteration_completed","node":"a"}"#,
+            "\n",
+            r#"{"event":"notice","node":"a","text":"\"event\":\"iteration_interrupted\""}"#,
+            "\n",
+        );
+        assert_eq!(interruptions(journal.as_bytes(), "a"), 1);
+        assert_eq!(interruptions(journal.as_bytes(), "c"), 0);
+    }
+
+    #[test]
+    fn the_end_of_a_node_that_failed_says_where_and_why() {
+        let record = |text: &str| serde_json::from_str::<JobRecord>(text).expect("a record");
+        let id: JobId = "acme.g-a-1".parse().expect("a job");
+        let said = Followed { said: "out of cake".into(), ..Followed::default() };
+        let ended = record(r#"{"state":"done","owner":"anna","result":{"outcome":"failed","exit_code":1}}"#);
+        let end = conclude(said.clone(), &id, &ended);
+        assert_eq!((end.is_ok(), end.said.as_str()), (false, "acme.g-a-1 ended failed on anna: out of cake"));
+        let ended = record(r#"{"state":"done","result":{"outcome":"stopped","detail":"its graph stops"}}"#);
+        let end = conclude(said.clone(), &id, &ended);
+        assert_eq!(end.said, "acme.g-a-1 ended stopped: its graph stops");
+        let ended = record(r#"{"state":"done","owner":"anna","result":{"outcome":"clean","exit_code":0}}"#);
+        assert!(conclude(said.clone(), &id, &ended).is_ok());
+        assert_eq!(conclude(said, &id, &ended).said, "out of cake");
+    }
+}
