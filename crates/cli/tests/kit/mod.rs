@@ -211,7 +211,12 @@ impl Project {
 
     /// Returns the keeper of the dogwatch that is running.
     pub fn keeper(&self) -> i32 {
-        others::named(self.dir.path(), "dogwatch-keeper").expect("a keeper is there")
+        self.find_keeper().expect("a keeper is there")
+    }
+
+    /// Returns the keeper of the dogwatch that is running, if it has one at this moment.
+    pub fn find_keeper(&self) -> Option<i32> {
+        others::named(self.dir.path(), "dogwatch-keeper")
     }
 
     /// Sends a signal to the keeper.

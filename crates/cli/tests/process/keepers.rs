@@ -28,7 +28,7 @@ fn an_agent_that_stops_its_keeper_again_and_again_is_ended_all_the_same() {
     let mut run = project.start_run(&[]);
     run.wait_for("session_started");
     // By then the agent ignores signals. An earlier one would end it before it can stop anything.
-    wait_until_stopped(project.keeper());
+    wait_until_the_keeper_is_stopped(&project);
     run.signal(Signal::TERM);
     let done = run.finish();
     done.assert_code(143);
@@ -150,15 +150,19 @@ fn an_agent_that_outlives_dogwatch_and_stops_its_keeper_again_and_again_is_ended
     let project = Project::shell(&once);
     let mut run = project.start_run(&["-n", "1"]);
     run.wait_for("session_started");
-    wait_until_stopped(project.keeper());
+    wait_until_the_keeper_is_stopped(&project);
     run.kill();
     project.start(&["resume", "--json"]).finish().assert_code(0);
     project.assert_no_process_left();
 }
 
-fn wait_until_stopped(pid: i32) {
+/// Waits until a keeper is stopped. dogwatch may end a stopped keeper and start another one meanwhile.
+fn wait_until_the_keeper_is_stopped(project: &Project) {
     let until = Instant::now() + TIMEOUT;
-    while !std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T ")) {
+    let is_stopped = |pid: i32| {
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| stat.contains(") T "))
+    };
+    while !project.find_keeper().is_some_and(is_stopped) {
         assert!(Instant::now() < until, "the agent never stopped its keeper");
         std::thread::yield_now();
     }
