@@ -290,10 +290,10 @@ fn a_run_of_another_machine_has_its_name_and_a_node_also_that_of_its_graph() {
     let of = |graph: Option<&str>| {
         let (host, graph) = ("carl".to_owned(), graph.map(str::to_owned));
         let origin = Some(Origin { host, graph, skew: Skew::default() });
-        let mut top = Top::new(at(10), (80, 24));
+        let mut top = Top::new(at(10), (120, 24));
         top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: true, origin }]));
         top.apply(at(10), Input::Read { run: run(1), events: Book::of(run(1)).events, more: false });
-        screen(&top, 80, 24).join("\n")
+        screen(&top, 120, 24).join("\n")
     };
     assert!(of(None).contains(" fix @carl "), "{}", of(None));
     assert!(of(Some("release")).contains(" release/fix @carl "), "{}", of(Some("release")));

@@ -133,7 +133,9 @@ mod tests {
     #[test]
     fn a_result_is_one_line_with_cost_and_tokens_only_if_they_are_known() {
         let failed = result(&Followed::failed("a\nb"));
-        assert_eq!(failed, r#"{"is_error":true,"result":"a\nb","type":"result"}"#);
+        let line: serde_json::Value = serde_json::from_str(&failed).expect("JSON");
+        assert_eq!(line, json!({"type": "result", "is_error": true, "result": "a\nb"}));
+        assert!(!failed.contains('\n'), "{failed}");
         let known = Followed {
             outcome: "clean".into(),
             exit_code: Some(0),
