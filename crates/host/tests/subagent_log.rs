@@ -243,3 +243,19 @@ fn the_windows_in_the_file_of_a_codex_session_are_found_even_if_it_began_before(
     rig.append(&file, &count(11));
     assert_eq!(used(&rig), 11.0);
 }
+
+#[test]
+fn what_another_thread_just_found_is_reported_before_a_look_returns() {
+    let mut rig = Rig::new(ReaderName::Codex);
+    let file = format!(".codex/sessions/2026/11/15/rollout-2026-11-15T20-00-00-{SESSION}.jsonl");
+    rig.dir(".codex/sessions/2026/11/15");
+    rig.begin();
+    // Each round races the follower's own thread, which the new line wakes, from another distance.
+    for round in 0..5_000_u32 {
+        rig.append(&file, "{\"type\":\"turn_context\",\"payload\":{\"model\":\"big\"}}\n");
+        (0..round % 100).for_each(|_| std::thread::yield_now());
+        rig.following.as_ref().expect("following").look();
+        let found = rig.found.as_ref().expect("following").try_recv();
+        assert!(found.is_ok_and(|found| found.signs.len() == 1), "round {round}");
+    }
+}

@@ -79,7 +79,10 @@ impl Shared {
     }
 
     fn look(&self) {
-        let found = self.lock().look();
+        // The lock is held until the callback has returned: a second caller must not return before the findings of the
+        // first are reported.
+        let mut follower = self.lock();
+        let found = follower.look();
         if found.activity > 0 || !found.signs.is_empty() {
             (self.tell)(found);
         }
