@@ -115,14 +115,20 @@ fn until_waits(harbor: &Harbor, worker: &str, job: &str) {
     });
 }
 
-#[test]
-fn two_workers_do_not_spend_the_rest_of_a_budget_at_once() {
+/// Starts a job on anna that holds the rest of the budget, and one that otto cannot start for that reason.
+fn with_a_job_without_a_share() -> Harbor {
     let mut harbor = with_a_small_rest();
     harbor.submit("one", "waits");
     harbor.until_works("one", 1);
     harbor.start_worker("otto");
     harbor.submit("two", "waits");
     until_waits(&harbor, "otto", "two");
+    harbor
+}
+
+#[test]
+fn two_workers_do_not_spend_the_rest_of_a_budget_at_once() {
+    let harbor = with_a_job_without_a_share();
     let text = harbor.succeed(&["fleet", "account", ACCOUNT]);
     assert!(text.contains("money     $0.50 today, $0.50 reserved, of $1.20"), "{text}");
     let shown = harbor.succeed(&["fleet", "ls"]);
@@ -153,12 +159,7 @@ fn two_workers_do_not_spend_the_rest_of_a_budget_at_once() {
 
 #[test]
 fn the_share_of_a_lost_worker_ends_with_its_lease() {
-    let mut harbor = with_a_small_rest();
-    harbor.submit("one", "waits");
-    harbor.until_works("one", 1);
-    harbor.start_worker("otto");
-    harbor.submit("two", "waits");
-    until_waits(&harbor, "otto", "two");
+    let harbor = with_a_job_without_a_share();
     let_go(&harbor, "two");
     harbor.signal("anna", Signal::KILL);
     let record = harbor.until_owner("one", "otto");

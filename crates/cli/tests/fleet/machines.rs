@@ -7,7 +7,7 @@ use dogwatch_core::lease::JobState;
 use rustix::mount::{MountFlags, UnmountFlags, mount, unmount};
 use rustix::process::Signal;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// A small disk, which is unmounted at the end.
@@ -37,13 +37,12 @@ impl Drop for Disk {
 
 /// Returns a command that runs dogwatch with a wall clock that is an hour ahead, if that is possible here.
 fn an_hour_ahead() -> Option<Command> {
-    let command = |program: &str| {
-        let mut command = Command::new("faketime");
-        command.args(["-f", "+1h", program]).env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
-        command
-    };
-    let works = command("true").stdout(Stdio::null()).stderr(Stdio::null()).status().ok()?.success();
-    works.then(|| command(env!("CARGO_BIN_EXE_dogwatch")))
+    // The program `faketime` waits for its child, and killing it would leave dogwatch. Its library does not need it.
+    let out = Command::new("faketime").args(["-f", "+1h", "printenv", "LD_PRELOAD"]).output().ok()?;
+    let library = String::from_utf8(out.stdout).ok().filter(|_| out.status.success())?;
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+    command.env("LD_PRELOAD", library.trim()).env("FAKETIME", "+1h").env("FAKETIME_DONT_FAKE_MONOTONIC", "1");
+    Some(command)
 }
 
 /// Cuts the owner of a job off while another worker waits. One of them has a clock that is an hour ahead.
