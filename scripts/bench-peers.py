@@ -493,47 +493,31 @@ def ended(work, peers):
 
 
 def graphs(work):
-    """200 jobs, 50 at once, compared with GNU parallel."""
+    """Jobs of a graph, compared with GNU parallel."""
     class Parallel:
         name = "GNU parallel"
 
-    def measure(peer):
-        directory = fresh(work)
-        if peer.name == "GNU parallel":
-            if not (program := shutil.which("parallel")):
-                raise Unavailable("not installed (apt install parallel)")
-            return ran(["sh", "-c", f"seq 200 | {program} -j50 'sleep 0.2; echo ok; true {{}}'"], directory)
-        nodes = "".join(f"  - {{id: n{n}, prompt: Go on., done_when: ['true']}}\n" for n in range(200))
-        (directory / "graph.yaml").write_text(f"agent: sh -c 'cat > /dev/null; sleep 0.2; echo ok'\nmax_parallel: 50\nnodes:\n{nodes}")
-        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory)
+    def compare(what, jobs, command, settings, node="", rounds=1, minus=0):
+        """Runs a command for GNU parallel's `jobs` lines of input, and a graph of as many nodes with these settings."""
+        def measure(peer):
+            directory = fresh(work)
+            if isinstance(peer, Parallel):
+                if not shutil.which("parallel"):
+                    raise Unavailable("not installed (apt install parallel)")
+                return ran(["sh", "-c", f"seq {jobs} | parallel {command}"], directory) - minus
+            nodes = "".join(f"  - {{id: n{n}, prompt: Go on.{node}}}\n" for n in range(jobs))
+            (directory / "graph.yaml").write_text(f"{settings}nodes:\n{nodes}")
+            return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory) - minus
 
-    row("200 jobs, 50 at once, s", each([Parallel(), Dogwatch()], measure, 3))
+        row(what, each([Parallel(), Dogwatch()], measure, rounds))
 
-    def many(peer):
-        directory = fresh(work)
-        if peer.name == "GNU parallel":
-            if not (program := shutil.which("parallel")):
-                raise Unavailable("not installed (apt install parallel)")
-            return ran(["sh", "-c", f"seq 10000 | {program} -j8 'true {{}}'"], directory)
-        nodes = "".join(f"  - {{id: n{n}, prompt: Go on.}}\n" for n in range(10_000))
-        (directory / "graph.yaml").write_text(f"agent: 'true'\nmax_parallel: 8\nmax_iterations: 1\nnodes:\n{nodes}")
-        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory)
-
-    row("10,000 short jobs, 8 at once, s", each([Parallel(), Dogwatch()], many))
-
-    def hung(peer):
-        directory = fresh(work)
-        if peer.name == "GNU parallel":
-            if not (program := shutil.which("parallel")):
-                raise Unavailable("not installed (apt install parallel)")
-            run = f"seq 300 | {program} -j300 --timeout 15 'exec sleep 600'"
-            return ran(["sh", "-c", run], directory) - 15
-        nodes = "".join(f"  - {{id: n{n}, prompt: Go on.}}\n" for n in range(300))
-        limits = "watchdog: {session: 15s, grace: 1s}\nmax_parallel: 300\nmax_iterations: 1\n"
-        (directory / "graph.yaml").write_text(f"agent: sleep 600\n{limits}nodes:\n{nodes}")
-        return ran([bench.DOGWATCH, "run", "graph.yaml", "--state-dir", directory / "state"], directory) - 15
-
-    row("300 hung jobs with a limit of 15 s, all gone after, s", each([Parallel(), Dogwatch()], hung))
+    agent = "agent: sh -c 'cat > /dev/null; sleep 0.2; echo ok'\n"
+    compare("200 jobs, 50 at once, s", 200, "-j50 'sleep 0.2; echo ok; true {}'", f"{agent}max_parallel: 50\n", ", done_when: ['true']", 3)
+    once = "max_iterations: 1\n"
+    compare("10,000 short jobs, 8 at once, s", 10_000, "-j8 'true {}'", f"agent: 'true'\nmax_parallel: 8\n{once}")
+    limits = "watchdog: {session: 15s, grace: 1s}\nmax_parallel: 300\n"
+    what = "300 hung jobs with a limit of 15 s, all gone after, s"
+    compare(what, 300, "-j300 --timeout 15 'exec sleep 600'", f"agent: sleep 600\n{limits}{once}", minus=15)
 
 
 def sizes(peers):

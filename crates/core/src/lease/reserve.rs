@@ -71,7 +71,7 @@ impl Budget {
 pub struct Reserved {
     /// The claim that holds it.
     pub epoch: u64,
-    /// What is left of it.
+    /// The part that is left.
     pub amount: Amount,
 }
 

@@ -15,8 +15,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The most messages that may wait. Beyond this the driver is far behind, and observations are dropped.
 pub const MAX_MAIL: usize = 10_000;
-/// With so many waiting messages, pumps leave the agents' output in the pipes until the driver has taken them. This
-/// bounds the messages that are never dropped: one read or one flush of a pump may add to them, but not the next.
+/// The number of waiting messages at which pumps leave the agents' output in the pipes until the driver has taken the
+/// messages. It also limits those that are never dropped: a pump adds at most one read or one flush to them.
 pub const FULL_MAIL: usize = 1_000;
 
 /// The callback that receives an answer. The driver calls it, so it must not block.

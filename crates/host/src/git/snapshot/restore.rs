@@ -72,7 +72,7 @@ pub struct Prepared {
     git: Git,
     /// The snapshot of the state before.
     pub kept: Taken,
-    /// What would change.
+    /// The changes that an undo would make.
     pub survey: Survey,
 }
 
