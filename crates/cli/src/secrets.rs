@@ -20,11 +20,10 @@ pub fn of(plan: &Plan) -> &'static Secrets {
 
 /// Stores the plan if redaction removes something from it. Returns the hash of the file.
 pub fn keep(run_dir: &Path, plan: &Plan) -> io::Result<Option<String>> {
-    let has_secret = of(plan).hide_in_value(&mut serde_json::to_value(plan)?);
-    if plan.redacted() == *plan && !has_secret {
+    let text = serde_json::to_vec(plan)?;
+    if plan.redacted() == *plan && of(plan).hide_in_json(&text).is_none() {
         return Ok(None);
     }
-    let text = serde_json::to_vec(plan)?;
     let mut file = safe_file::create_new(&run_dir.join(FILE), safe_file::PRIVATE)?;
     file.write_all(&text)?;
     file.sync_all()?;

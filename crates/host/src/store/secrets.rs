@@ -66,16 +66,23 @@ impl Secrets {
         if self.0.is_empty() {
             return event;
         }
-        let Ok(mut value) = serde_json::to_value(&event) else { return event };
-        if !self.hide_in_value(&mut value) {
-            return event;
+        let hidden = serde_json::to_vec(&event).ok().and_then(|json| self.hide_in_json(&json));
+        // Reading fails only if the value is part of a fixed word, such as an event's name. Then it is not a secret.
+        hidden.and_then(|json| serde_json::from_slice(&json).ok()).unwrap_or(event)
+    }
+
+    /// Returns a JSON document with every secret in its texts replaced, if there is one.
+    pub fn hide_in_json(&self, json: &[u8]) -> Option<Vec<u8>> {
+        // Nearly all documents have none, so they are not read.
+        if !self.0.iter().any(|secret| memchr::memmem::find(json, as_in_json(secret).as_bytes()).is_some()) {
+            return None;
         }
-        // This fails only if the value is part of a fixed word, such as an event's name. Then it is not a secret.
-        serde_json::from_value(value).unwrap_or(event)
+        let mut value = serde_json::from_slice(json).ok()?;
+        self.hide_in_value(&mut value).then(|| value.to_string().into_bytes())
     }
 
     /// Replaces every secret in the texts of a document. Returns whether there was one.
-    pub fn hide_in_value(&self, value: &mut Value) -> bool {
+    fn hide_in_value(&self, value: &mut Value) -> bool {
         match value {
             Value::String(text) => match self.hide(text) {
                 Cow::Borrowed(_) => false,
@@ -106,6 +113,12 @@ pub fn install(named: &[String]) -> &'static Secrets {
 /// Returns a text with every secret of this process replaced. Replaces nothing before [`install`].
 pub fn hide(text: &str) -> Cow<'_, str> {
     OF_PROCESS.get().map_or(Cow::Borrowed(text), |secrets| secrets.hide(text))
+}
+
+/// Returns a text as it is within the quotes of a JSON string.
+fn as_in_json(text: &str) -> String {
+    let quoted = Value::from(text).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
 }
 
 fn is_secret_name(name: &str) -> bool {
@@ -153,5 +166,15 @@ mod tests {
         // A value that is part of the event's own words is not replaced.
         let odd = secrets(&[("X_TOKEN", "notice\u{0}")], &[]);
         assert_eq!(odd.hide_in(notice("x")), notice("x"));
+        let word = secrets(&[("X_TOKEN", "\"event\":\"notice\"")], &[]);
+        assert_eq!(word.hide_in(notice("x")), notice("x"));
+    }
+
+    #[test]
+    fn a_secret_with_characters_that_json_escapes_is_found() {
+        let value = "a\"quote\\ a\ttab and ümlaut \u{1f}";
+        let found = secrets(&[("X_TOKEN", value)], &[]);
+        let notice = |message: &str| Event::Notice { kind: "x".into(), message: message.into() };
+        assert_eq!(found.hide_in(notice(&format!("<{value}>"))), notice("<***>"));
     }
 }
