@@ -108,6 +108,8 @@ pub struct Client {
     nats: async_nats::Client,
     connections: watch::Receiver<u64>,
     request: Duration,
+    /// The subject of a request that every server answers and that changes nothing.
+    echo: String,
 }
 
 /// Messages of one subject as they arrive.
@@ -172,7 +174,10 @@ impl Client {
         }
         let servers: Vec<String> = join.servers.iter().map(|server| format!("nats://{server}")).collect();
         let nats = options.connect(servers).await.map_err(|error| connect_error(join, &error))?;
-        Ok(Client { nats, connections, request: names::REQUEST })
+        // A user may read its own wish, whether there is one or not.
+        let wish = names::key_subject(names::KV_WANT, &names::worker_key(&join.user));
+        let echo = format!("$JS.API.DIRECT.GET.{}.{wish}", names::bucket_stream(names::KV_WANT));
+        Ok(Client { nats, connections, request: names::REQUEST, echo })
     }
 
     /// Bounds requests by another time than the standard one.
@@ -185,6 +190,11 @@ impl Client {
     /// Returns the version of the server, once connected.
     pub fn server_version(&self) -> Option<String> {
         self.nats.try_server_info().map(|info| info.version)
+    }
+
+    /// Returns whether the server is connected, as far as this side knows.
+    pub fn is_connected(&self) -> bool {
+        self.nats.connection_state() == async_nats::connection::State::Connected
     }
 
     /// Returns the number of connections that were made. When it changes, pulls have to be repeated.

@@ -15,4 +15,5 @@ mod machines;
 mod network;
 mod nodes;
 mod proxy;
+mod pulls;
 mod steering;

@@ -199,6 +199,9 @@ impl Lease {
             Input::ReadFailed => {
                 self.open = None;
                 self.due = Some(now.plus(self.times.retry));
+                if self.drained && self.phase == Phase::Looking {
+                    self.over(&mut out, Decision::StepBack);
+                }
             }
             Input::Written(revision) => self.written(now, revision, &mut out),
             Input::Refused => self.refused(&mut out),
@@ -328,6 +331,7 @@ impl Lease {
         match record.state {
             JobState::Done | JobState::Poisoned => self.over(out, Decision::Ack),
             JobState::Queued | JobState::Released => self.claim(now, seen, out),
+            JobState::Running if self.drained => self.over(out, Decision::StepBack),
             JobState::Running => {
                 self.due = Some(now.plus(self.times.renew));
                 self.phase = Phase::Observing { since: now, seen: Box::new(seen) };
@@ -337,7 +341,8 @@ impl Lease {
 
     fn claim(&mut self, now: Boot, seen: Seen, out: &mut Vec<Decision>) {
         if self.drained {
-            return self.over(out, Decision::StepBack);
+            // No worker holds it, or its holder is gone: the next worker takes it at once.
+            return self.over(out, Decision::GiveBack);
         }
         let mut record = seen.record;
         let unclean = record.state == JobState::Running;
@@ -526,9 +531,9 @@ impl Lease {
     fn drain(&mut self, out: &mut Vec<Decision>) {
         self.drained = true;
         match &mut self.phase {
-            Phase::Looking | Phase::Observing { .. } => self.over(out, Decision::StepBack),
-            // The answer decides: an unwanted claim is released.
-            Phase::Claiming { .. } => {}
+            Phase::Observing { .. } => self.over(out, Decision::StepBack),
+            // The answer decides: a job that no worker holds is given back, and an unwanted claim is released.
+            Phase::Looking | Phase::Claiming { .. } => {}
             Phase::Owning(own) => {
                 if own.live && !std::mem::replace(&mut own.ending, true) {
                     out.push(Decision::End);

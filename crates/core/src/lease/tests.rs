@@ -182,6 +182,27 @@ fn a_drained_job_is_released_only_after_its_end_is_proven() {
 }
 
 #[test]
+fn a_job_that_is_delivered_to_a_drained_worker_is_given_back_unless_another_holds_it() {
+    let queued = Seen { revision: 3, record: JobRecord::default() };
+    for (found, last) in [
+        (Input::Found(None), Decision::GiveBack),
+        (Input::Found(Some(queued)), Decision::GiveBack),
+        (Input::Found(Some(running(3))), Decision::StepBack),
+        (Input::ReadFailed, Decision::StepBack),
+    ] {
+        let mut lease = lease();
+        assert_eq!(lease.step(at(0), Input::Delivered), [Decision::Read]);
+        assert_eq!(lease.step(at(0), Input::Drained), []);
+        assert_eq!(lease.step(at(0), found), [last]);
+        assert!(lease.is_over());
+    }
+    let mut lease = lease();
+    lease.step(at(0), Input::Delivered);
+    lease.step(at(0), Input::Found(Some(running(3))));
+    assert_eq!(lease.step(at(1), Input::Drained), [Decision::StepBack]);
+}
+
+#[test]
 fn a_finished_job_is_acked_after_it_is_recorded() {
     let mut lease = owner();
     let (expected, record) = written(&lease.step(at(2), Input::Finished(JobResult::default())));

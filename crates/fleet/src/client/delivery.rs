@@ -5,6 +5,7 @@ use crate::names;
 use bytes::Bytes;
 use serde_json::json;
 use std::time::Duration;
+use tokio::sync::watch;
 
 /// How much longer than the server the client waits for the end of a pull.
 const SLACK: Duration = Duration::from_secs(2);
@@ -54,26 +55,70 @@ impl Reply {
     }
 }
 
-impl Client {
-    /// Asks a queue for one job and waits at most `expires` for it. Returns early without one after a reconnect,
-    /// because the server forgets requests of a closed connection.
-    pub async fn pull(&self, queue: &str, expires: Duration) -> Result<Option<Delivery>, FleetError> {
-        let mut connections = self.connections.clone();
-        connections.mark_unchanged();
-        let inbox = self.nats.new_inbox();
+/// An open pull. Its subscription takes one message: a job, or the reason why there is none.
+struct Pull<'a> {
+    client: &'a Client,
+    connections: watch::Receiver<u64>,
+    inbox: String,
+    answers: async_nats::Subscriber,
+}
+
+impl Pull<'_> {
+    async fn open<'a>(client: &'a Client, queue: &str, expires: Duration) -> Result<Pull<'a>, FleetError> {
         let broken = |error: &dyn std::error::Error| FleetError::BadAnswer(error.to_string());
-        let mut answers = self.nats.subscribe(inbox.clone()).await.map_err(|error| broken(&error))?;
+        let mut connections = client.connections();
+        connections.mark_unchanged();
+        let inbox = client.nats.new_inbox();
+        let mut answers = client.nats.subscribe(inbox.clone()).await.map_err(|error| broken(&error))?;
+        answers.unsubscribe_after(1).await.map_err(|error| broken(&error))?;
         let body = json!({ "batch": 1, "expires": u64::try_from(expires.as_nanos()).unwrap_or(u64::MAX) });
         let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{}.{queue}", names::JOBS);
         let body = Bytes::from(body.to_string());
-        let sent = self.nats.publish_with_reply(subject, inbox, body).await;
+        let sent = client.nats.publish_with_reply(subject, inbox.clone(), body).await;
         sent.map_err(|error| broken(&error))?;
+        Ok(Pull { client, connections, inbox, answers })
+    }
+
+    /// Ends the pull. A job may be on its way, and a closed subscription would lose it: the queue would wait for an answer about
+    /// it until its time is over. So this sends a request whose answer goes to the same subscription, which takes one
+    /// message. Either the job is that message and is returned here, or the server finds no subscriber for the job and
+    /// offers it to another pull at once.
+    async fn close(&mut self) -> Option<async_nats::Message> {
+        loop {
+            self.connections.mark_unchanged();
+            let (subject, inbox) = (self.client.echo.clone(), self.inbox.clone());
+            self.client.nats.publish_with_reply(subject, inbox, Bytes::new()).await.ok()?;
+            tokio::select! {
+                message = next(&mut self.answers) => return message,
+                // The request may be lost with the connection. The channel lives as long as the client.
+                _ = self.connections.changed() => {}
+            }
+        }
+    }
+}
+
+impl Client {
+    /// Asks a queue for one job and waits for it, at most `expires` and not after `stop`. Returns early without one after a
+    /// reconnect, because the server forgets requests of a closed connection. A job that arrives at the same moment is
+    /// returned. The caller must not drop the future, because it could drop a job with it.
+    pub async fn pull(
+        &self,
+        queue: &str,
+        expires: Duration,
+        stop: impl Future<Output = ()>,
+    ) -> Result<Option<Delivery>, FleetError> {
+        let mut pull = Pull::open(self, queue, expires).await?;
         let answer = tokio::select! {
-            answer = tokio::time::timeout(expires + SLACK, next(&mut answers)) => answer,
-            // The channel lives as long as the client.
-            _ = connections.changed() => return Ok(None),
+            answer = tokio::time::timeout(expires + SLACK, next(&mut pull.answers)) => answer.ok(),
+            _ = pull.connections.changed() => None,
+            () = stop => None,
         };
-        let Ok(Some(message)) = answer else { return Ok(None) };
+        let message = match answer {
+            Some(message) => message,
+            // The answer to the request that ends the pull has no reply subject.
+            None => pull.close().await.filter(|message| message.reply.is_some()),
+        };
+        let Some(message) = message else { return Ok(None) };
         match message.status.map(|status| status.as_u16()) {
             None => {}
             // Nothing came in time.
@@ -94,6 +139,12 @@ impl Client {
             parse_reply(&reply).ok_or_else(|| FleetError::BadAnswer(reply.clone()))?;
         let (subject, payload) = (message.subject.to_string(), message.payload);
         Ok(Some(Delivery { subject, sequence, delivered, payload, reply }))
+    }
+
+    /// Gives a delivery back that no work was done for.
+    pub async fn give_back(&self, delivery: &Delivery, delay: Option<Duration>) {
+        // If the answer is lost, the queue delivers the job again when its time is over.
+        let _ = self.reply_surely(delivery, &Reply::Nak(delay)).await;
     }
 
     /// Answers for a delivery without waiting.

@@ -17,6 +17,8 @@ use tokio::sync::mpsc;
 const KEY_BUSY: u64 = 10164;
 /// How long the queue holds a job back if its account has no budget left.
 const PARKED: Duration = Duration::from_secs(5);
+/// How long the queue holds a job back that could not be read because the server did not answer.
+const LATER: Duration = Duration::from_secs(1);
 /// How often the last answer to the queue is tried.
 const ANSWER_TRIES: u32 = 5;
 /// How many inputs of one job may wait.
@@ -40,27 +42,23 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
             let _ = worker.client.reply_surely(&delivery, &Reply::Term(why)).await;
             return;
         }
-        // The queue delivers it again.
-        Err(NotTaken::Later) => return,
+        Err(NotTaken::Later) => return worker.client.give_back(&delivery, Some(LATER)).await,
         Err(NotTaken::Here(id, why)) => {
             let delay = worker.refusals().add(&id, &why, now());
-            let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(delay))).await;
             worker.changed.notify_one();
-            return;
+            return worker.client.give_back(&delivery, Some(delay)).await;
         }
     };
     if worker.is_over_budget(&id.account).await {
-        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
-        return;
+        return worker.client.give_back(&delivery, Some(PARKED)).await;
     }
     // A graph spends nothing itself, and must not keep the share from its nodes that they wait for.
     if !job.spread && !worker.could_reserve(&id).await {
         worker.refusals().add(&id, NO_SHARE, now());
         worker.changed.notify_one();
-        let _ = worker.client.reply_surely(&delivery, &Reply::Nak(Some(PARKED))).await;
-        return;
+        return worker.client.give_back(&delivery, Some(PARKED)).await;
     }
-    let Ok(nonce) = nonce() else { return };
+    let Ok(nonce) = nonce() else { return worker.client.give_back(&delivery, Some(LATER)).await };
     let lease = Lease::new(worker.times(), worker.name().as_str(), &nonce, delivery.sequence, &job.title());
     let (inputs, received) = mpsc::channel(MAX_INPUTS);
     let (orders, heard) = mpsc::unbounded_channel();

@@ -1,7 +1,8 @@
 //! `dogwatch work`: pulls jobs, holds their leases, and runs them as ordinary dogwatch runs.
 //!
 //! ```text
-//! mod.rs       the worker: pulls jobs for free slots, reports its presence, drains
+//! mod.rs       the worker: reports its presence, drains
+//! pulling.rs   pulls jobs for free slots, and graphs whose nodes are jobs of their own
 //! holding.rs   one delivered job: carries out what the lease machine decides
 //! running.rs   one claimed job: checkout, run, result
 //! copying.rs   copies the journal of a run while it grows, and reads its events
@@ -10,8 +11,8 @@
 //! account.rs   limits that the workers of an account share
 //! reserving.rs shares of the budget of the day that running jobs hold
 //! nodes.rs     a node of a graph as a job         sessions.rs the graph whose nodes are jobs
-//! branches.rs  branches of nodes with worktrees   graphs.rs   pulls such graphs
-//! slots.rs     which account gets a free slot     refusals.rs the jobs that this worker does not run
+//! branches.rs  branches of nodes with worktrees   refusals.rs the jobs that this worker does not run
+//! slots.rs     which account gets a free slot
 //! ```
 
 pub(crate) mod account;
@@ -20,10 +21,10 @@ mod child;
 mod command;
 mod copying;
 mod git;
-mod graphs;
 mod holding;
 mod journal;
 mod nodes;
+mod pulling;
 mod refusals;
 pub(crate) mod reserving;
 mod running;
@@ -35,14 +36,12 @@ use crate::join::JoinLine;
 use crate::names::{self, Name};
 use crate::record::{Job, Limit, Presence, Want};
 use dogwatch_core::lease::Times;
-use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Boot, Wall};
 use dogwatch_host::clock;
 use git::Repositories;
 use refusals::Refusals;
 use running::Order;
-use slots::{Rank, Slots};
-use std::cmp::Reverse;
+use slots::Slots;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -60,17 +59,6 @@ pub const FULL: u64 = 4 * 1024 * 1024;
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a worker waits for its jobs to end when it is drained.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60);
-/// How long one pull waits if more accounts than free slots ask.
-const SHARED_PULL: Duration = Duration::from_secs(2);
-/// How long one pull waits if another account waits for the slot.
-const CONTENDED_PULL: Duration = Duration::from_millis(100);
-/// How long after the end of a limit pulls stay short.
-const PARKED_SLACK: Dur = Dur::from_secs(60);
-/// How long an account without jobs comes after the others.
-const EMPTY_FOR: Duration = Duration::from_secs(1);
-/// The pause after a pull that failed.
-const PULL_RETRY: Duration = Duration::from_millis(500);
-
 /// Why a checked-out job does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -154,10 +142,10 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     });
     let free = Slots::new(slots);
     let graphs = Slots::new(slots);
-    let mut tasks = tokio::task::JoinSet::new();
+    let (mut pulls, mut tasks) = (tokio::task::JoinSet::new(), tokio::task::JoinSet::new());
     for account in &worker.settings.join.accounts {
-        tasks.spawn(pull(worker.clone(), account.clone(), free.clone()));
-        tasks.spawn(graphs::pull(worker.clone(), account.clone(), graphs.clone()));
+        pulls.spawn(pulling::jobs(worker.clone(), account.clone(), free.clone()));
+        pulls.spawn(pulling::graphs(worker.clone(), account.clone(), graphs.clone()));
         tasks.spawn(account::follow(worker.clone(), account.clone()));
     }
     let asked = Arc::new(asked);
@@ -173,6 +161,12 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     worker.say("draining: no new jobs; running jobs are given back");
     tasks.shutdown().await;
     asked.send_replace(true);
+    // A pull ends when it cannot bring a job any more. Without a server the queue delivers such a job again later.
+    if worker.client.is_connected() {
+        let pulled = async { while pulls.join_next().await.is_some() {} };
+        let _ = tokio::time::timeout(names::REQUEST, pulled).await;
+    }
+    pulls.shutdown().await;
     // Every job holds a slot until its lease is over.
     let all_free = async { tokio::join!(free.all_free(), graphs.all_free()) };
     let ended = tokio::time::timeout(MAX_DRAIN, all_free).await;
@@ -182,8 +176,10 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     presence.abort();
     let key = worker.settings.join.user.to_string();
     // Without it the entry expires by itself.
-    let _ = worker.client.remove(names::KV_HERE, &key).await;
-    worker.client.flush().await;
+    if worker.client.is_connected() {
+        let _ = worker.client.remove(names::KV_HERE, &key).await;
+        worker.client.flush().await;
+    }
     Ok(())
 }
 
@@ -309,66 +305,6 @@ fn load() -> u32 {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     let load = text.split(' ').next().and_then(|word| word.parse::<f32>().ok()).unwrap_or(0.0);
     (load * 100.0) as u32
-}
-
-/// Pulls jobs of one account for free slots.
-async fn pull(worker: Arc<Worker>, account: Name, free: Slots) {
-    let accounts = worker.settings.join.accounts.len();
-    let mut troubled = false;
-    let mut empty_at: Option<tokio::time::Instant> = None;
-    loop {
-        let was_empty = empty_at.is_some_and(|at| at.elapsed() < EMPTY_FOR);
-        worker.wait_while_parked(&account).await;
-        let priority = worker.known_limit(&account).priority;
-        let slot = free.take(Rank { was_empty, priority: Reverse(priority) }).await;
-        if let Some(trouble) = worker.trouble() {
-            if !std::mem::replace(&mut troubled, true) {
-                worker.say(&format!("taking no jobs: {trouble}"));
-                worker.changed.notify_one();
-            }
-            drop(slot);
-            tokio::time::sleep(LOOK).await;
-            continue;
-        }
-        if std::mem::take(&mut troubled) {
-            worker.say("taking jobs again: there is disk space");
-            worker.changed.notify_one();
-        }
-        let until = worker.known_limit(&account).until;
-        // The server may still hold an account back that is free by the clock of this machine.
-        let parked = until.is_some_and(|until| until.plus(PARKED_SLACK) > clock::now().wall);
-        // With fewer slots than accounts the accounts take turns.
-        let expires = match (free.is_contended(), parked || accounts > worker.settings.slots) {
-            (true, _) => CONTENDED_PULL,
-            (false, true) => SHARED_PULL,
-            (false, false) => names::PULL,
-        };
-        let mut limits = worker.limits.subscribe();
-        let changed = limits.wait_for(|all| all.get(&account).is_some_and(|limit| limit.until != until));
-        let pulled = tokio::select! {
-            pulled = worker.client.pull(account.as_str(), expires) => pulled,
-            // The server does not serve a pull that was opened before the account was parked.
-            _ = changed => continue,
-        };
-        match pulled {
-            Ok(Some(delivery)) => {
-                empty_at = None;
-                let worker = worker.clone();
-                tokio::spawn(async move {
-                    holding::hold(worker, delivery).await;
-                    drop(slot);
-                });
-            }
-            Ok(None) => empty_at = Some(tokio::time::Instant::now()),
-            Err(error) => {
-                drop(slot);
-                if error != FleetError::NoAnswer && error != FleetError::NoResponders {
-                    worker.say(&format!("cannot ask for jobs of {account}: {error}"));
-                }
-                tokio::time::sleep(PULL_RETRY).await;
-            }
-        }
-    }
 }
 
 /// Reports that the worker is present, and again when its jobs change.

@@ -1,0 +1,141 @@
+//! Pulls jobs for free slots, and graphs whose nodes are jobs of their own.
+//!
+//! A pull waits on the server. It ends with a job, when its time is over, or when this worker ends it. A job that arrives at
+//! that moment is taken, or given back if the worker is drained: no job that was delivered is dropped.
+
+use super::slots::{Rank, Slot, Slots};
+use super::{LOOK, Worker, holding};
+use crate::client::{Delivery, FleetError};
+use crate::names::{self, Name};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_host::clock;
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+
+/// How long one pull waits if more accounts than free slots ask.
+const SHARED_PULL: Duration = Duration::from_secs(2);
+/// How long one pull waits if another account waits for the slot.
+const CONTENDED_PULL: Duration = Duration::from_millis(100);
+/// How long after the end of a limit pulls stay short.
+const PARKED_SLACK: Dur = Dur::from_secs(60);
+/// How long an account without jobs comes after the others.
+const EMPTY_FOR: Duration = Duration::from_secs(1);
+/// The pause after a pull that failed.
+const PULL_RETRY: Duration = Duration::from_millis(500);
+/// The pause if the account has no queue of graphs, because it was made by an earlier version.
+const NO_QUEUE: Duration = Duration::from_secs(30);
+
+/// Waits for the drain of a worker. A worker that is gone counts as drained.
+async fn until_drained(mut drain: watch::Receiver<bool>) {
+    let _ = drain.wait_for(|set| *set).await;
+}
+
+/// Pulls jobs of one account for free slots, until the worker is drained.
+pub(super) async fn jobs(worker: Arc<Worker>, account: Name, free: Slots) {
+    let accounts = worker.settings.join.accounts.len();
+    let mut troubled = false;
+    let mut empty_at: Option<tokio::time::Instant> = None;
+    loop {
+        let was_empty = empty_at.is_some_and(|at| at.elapsed() < EMPTY_FOR);
+        let ready = async {
+            worker.wait_while_parked(&account).await;
+            let priority = worker.known_limit(&account).priority;
+            let slot = free.take(Rank { was_empty, priority: Reverse(priority) }).await;
+            let Some(trouble) = worker.trouble() else { return Some(slot) };
+            if !std::mem::replace(&mut troubled, true) {
+                worker.say(&format!("taking no jobs: {trouble}"));
+                worker.changed.notify_one();
+            }
+            drop(slot);
+            tokio::time::sleep(LOOK).await;
+            None
+        };
+        let slot = tokio::select! {
+            slot = ready => slot,
+            () = until_drained(worker.drain.clone()) => return,
+        };
+        let Some(slot) = slot else { continue };
+        if std::mem::take(&mut troubled) {
+            worker.say("taking jobs again: there is disk space");
+            worker.changed.notify_one();
+        }
+        let until = worker.known_limit(&account).until;
+        // The server may still hold an account back that is free by the clock of this machine.
+        let parked = until.is_some_and(|until| until.plus(PARKED_SLACK) > clock::now().wall);
+        // With fewer slots than accounts the accounts take turns.
+        let expires = match (free.is_contended(), parked || accounts > worker.settings.slots) {
+            (true, _) => CONTENDED_PULL,
+            (false, true) => SHARED_PULL,
+            (false, false) => names::PULL,
+        };
+        let mut limits = worker.limits.subscribe();
+        let stop = async {
+            tokio::select! {
+                // The server does not serve a pull that was opened before the account was parked.
+                _ = limits.wait_for(|all| all.get(&account).is_some_and(|limit| limit.until != until)) => {}
+                () = until_drained(worker.drain.clone()) => {}
+            }
+        };
+        match worker.client.pull(account.as_str(), expires, stop).await {
+            Ok(Some(delivery)) => {
+                empty_at = None;
+                take(&worker, delivery, slot).await;
+            }
+            Ok(None) => empty_at = Some(tokio::time::Instant::now()),
+            Err(error) => {
+                drop(slot);
+                if error != FleetError::NoAnswer && error != FleetError::NoResponders {
+                    worker.say(&format!("cannot ask for jobs of {account}: {error}"));
+                }
+                tokio::time::sleep(PULL_RETRY).await;
+            }
+        }
+    }
+}
+
+/// Pulls graphs of one account, until the worker is drained. Such a graph waits for its nodes most of the time. It holds no
+/// slot, so it never keeps the slot from them that they wait for.
+pub(super) async fn graphs(worker: Arc<Worker>, account: Name, free: Slots) {
+    let queue = names::graph_queue(&account);
+    loop {
+        let ready = async {
+            let rank = Rank { was_empty: false, priority: Reverse(worker.known_limit(&account).priority) };
+            let place = free.take(rank).await;
+            if worker.trouble().is_none() {
+                return Some(place);
+            }
+            // The worker says elsewhere why it takes no jobs.
+            drop(place);
+            tokio::time::sleep(LOOK).await;
+            None
+        };
+        let place = tokio::select! {
+            place = ready => place,
+            () = until_drained(worker.drain.clone()) => return,
+        };
+        let Some(place) = place else { continue };
+        match worker.client.pull(&queue, names::PULL, until_drained(worker.drain.clone())).await {
+            Ok(Some(delivery)) => take(&worker, delivery, place).await,
+            Ok(None) => {}
+            Err(error) => {
+                drop(place);
+                let pause = if error == FleetError::NoResponders { NO_QUEUE } else { PULL_RETRY };
+                let _ = tokio::time::timeout(pause, until_drained(worker.drain.clone())).await;
+            }
+        }
+    }
+}
+
+/// Holds a delivered job to its end, unless the worker is drained.
+async fn take(worker: &Arc<Worker>, delivery: Delivery, slot: Slot) {
+    if *worker.drain.borrow() {
+        return worker.client.give_back(&delivery, None).await;
+    }
+    let worker = worker.clone();
+    tokio::spawn(async move {
+        holding::hold(worker, delivery).await;
+        drop(slot);
+    });
+}
