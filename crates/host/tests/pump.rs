@@ -138,6 +138,43 @@ fn flush_of_an_ended_pump_returns_immediately() {
     pump.join();
 }
 
+/// Counts the flushes.
+struct Flushed {
+    flushes: Arc<AtomicUsize>,
+    outlives: bool,
+}
+
+impl Sink for Flushed {
+    fn stdout(&mut self, _: &[u8]) {}
+    fn stderr(&mut self, _: &[u8]) {}
+    fn flush(&mut self) {
+        self.flushes.fetch_add(1, Ordering::SeqCst);
+    }
+    fn outlives_output(&self) -> bool {
+        self.outlives
+    }
+}
+
+#[test]
+fn the_end_of_both_streams_flushes_the_sink_and_later_flushes_reach_one_that_outlives_them() {
+    for outlives in [false, true] {
+        let (ends, child) = pipe_ends();
+        let (done, is_done) = channel();
+        let flushes = Arc::new(AtomicUsize::new(0));
+        let (sink, count) = (Flushed { flushes: Arc::clone(&flushes), outlives }, Arc::clone(&flushes));
+        let done = move || done.send(count.load(Ordering::SeqCst)).expect("the test listens");
+        let pump = Pump::start(ends, Vec::new(), sink, done).expect("a thread");
+        drop(child);
+        assert_eq!(is_done.recv_timeout(PATIENCE), Ok(1), "flushed before the end is reported");
+        if outlives {
+            assert!(pump.flush(PATIENCE));
+            assert_eq!(flushes.load(Ordering::SeqCst), 2);
+            pump.stop();
+        }
+        pump.join();
+    }
+}
+
 #[test]
 fn a_panic_in_the_sink_unblocks_waiters_and_reaches_join() {
     struct Bad;

@@ -33,8 +33,13 @@ pub trait Sink: Send + 'static {
     /// Receives bytes of stderr.
     fn stderr(&mut self, bytes: &[u8]);
     /// Hands over buffered results. Called after everything that was in the pipes at the time of the request has been
-    /// passed to the sink.
+    /// passed to the sink, and once when both streams have ended.
     fn flush(&mut self) {}
+    /// Returns whether the sink has something to flush even after both streams have ended. The thread then continues
+    /// until it is stopped.
+    fn outlives_output(&self) -> bool {
+        false
+    }
     /// Returns `None` if the sink can receive bytes, and otherwise a descriptor that becomes readable when it can. A
     /// requested flush passes bytes to the sink even so.
     fn full(&self) -> Option<BorrowedFd<'_>> {
@@ -156,7 +161,7 @@ impl<S: Sink> Pump<S> {
     }
 
     /// Waits until the thread ends and returns the sink. The thread ends when both streams have ended and the prompt
-    /// is written or refused, or after `stop`.
+    /// is written or refused, unless the sink outlives them, or after `stop`.
     pub fn join(mut self) -> S {
         let thread = self.thread.take().expect("only join takes it, and it takes self");
         thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
@@ -246,9 +251,11 @@ impl<S: Sink> Pumping<S> {
         loop {
             let drained = self.stdout.is_none() && self.stderr.is_none();
             if let Some(done) = done.take_if(|_| drained) {
+                // The child may run on without its streams. A later flush would find no thread that hands this over.
+                self.sink.flush();
                 done();
             }
-            if drained && self.feed.is_none() {
+            if drained && self.feed.is_none() && !self.sink.outlives_output() {
                 return self.sink;
             }
             if self.round() {

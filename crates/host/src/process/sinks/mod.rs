@@ -48,6 +48,13 @@ impl pump::Sink for JobSink {
         }
     }
 
+    fn outlives_output(&self) -> bool {
+        match self {
+            JobSink::Command(_) | JobSink::Check(_) => false,
+            JobSink::Session(s) => s.follows_subagents(),
+        }
+    }
+
     fn full(&self) -> Option<BorrowedFd<'_>> {
         match self {
             JobSink::Command(_) | JobSink::Check(_) => None,

@@ -154,6 +154,11 @@ impl SessionSink {
         }
     }
 
+    /// Returns whether the subagent log is followed. It shows activity even after the agent closed its output.
+    pub fn follows_subagents(&self) -> bool {
+        matches!(self.subagents, Subagents::Followed(_))
+    }
+
     /// Returns the descriptor to wait for while the driver is behind.
     pub fn full(&self) -> Option<BorrowedFd<'_>> {
         self.inbox.full()
@@ -203,4 +208,67 @@ fn resolve(resets_at: &ResetsAt) -> Option<Wall> {
         let at = jiff::Timestamp::from_millisecond(at.0).ok()?;
         Some(zone.to_offset(at).seconds())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::JobSink;
+    use super::*;
+    use crate::process::pump::{Pump, pipes};
+    use dogwatch_core::record::ids::{Iteration, NodeIx};
+    use dogwatch_core::run::input::NodeInput;
+    use dogwatch_core::run::job::JobKind;
+    use dogwatch_core::watch::Channel;
+    use std::time::Duration;
+
+    const JOB: Job = Job { node: NodeIx(0), iteration: Iteration(1), kind: JobKind::Session };
+    /// How long to wait for an event that should happen immediately.
+    const PATIENCE: Duration = Duration::from_secs(30);
+
+    /// Returns how often each channel made progress, in the mail of a session.
+    fn progress(inbox: &Inbox, channel: Channel) -> u64 {
+        let seen = |mail| {
+            let Mail::FromSession { input: Input::Job(_, NodeInput::Observed(seen)), .. } = mail else {
+                return None;
+            };
+            Some(seen)
+        };
+        let mail = inbox.take().into_iter().filter_map(seen);
+        mail.filter(|seen| seen.channel == channel).map(|seen| seen.count).sum()
+    }
+
+    #[test]
+    fn an_agent_that_closed_its_output_is_judged_with_all_of_it_and_with_its_subagents() {
+        let home = tempfile::tempdir().expect("a directory");
+        let dir = home.path().join(".claude/projects/-srv-project/s/subagents");
+        std::fs::create_dir_all(&dir).expect("creates");
+        let var = |name: &str| (name == "HOME").then(|| home.path().to_str().expect("UTF-8").to_owned());
+        let log = SubagentLog::new(ReaderName::Claude, "/srv/project", var);
+        let inbox = Inbox::new().expect("an eventfd");
+        let sink = SessionSink::new(JOB, ReaderName::Claude, home.path(), 1 << 20, inbox.clone());
+        let sink = JobSink::Session(Box::new(sink.following(log)));
+        let pipes = pipes().expect("three pipes");
+        let (closed, is_closed) = std::sync::mpsc::channel();
+        let done = move || closed.send(()).expect("the test listens");
+        let pump = Pump::start(pipes.parent, Vec::new(), sink, done).expect("a thread");
+        let [_, stdout, stderr] = pipes.child;
+        let print = |line: String| assert_eq!(rustix::io::write(&stdout, line.as_bytes()), Ok(line.len()));
+        print("{\"type\":\"system\",\"subtype\":\"init\",\"session_id\":\"s\"}\n".to_owned());
+        for id in ["a", "b", "c"] {
+            print(format!(
+                "{{\"type\":\"assistant\",\"message\":{{\"content\":[{{\"type\":\"text\",\"text\":\"{id}\"}}]}}}}\n"
+            ));
+        }
+        drop((stdout, stderr));
+        is_closed.recv_timeout(PATIENCE).expect("both streams have ended");
+        assert_eq!(progress(&inbox, Channel::Stdout), 3, "all before the end of the streams");
+        for agent in 1..=3 {
+            let line = "{\"type\":\"assistant\",\"message\":{\"role\":\"assistant\",\"content\":[]}}\n";
+            std::fs::write(dir.join(format!("agent-a{agent}.jsonl")), line).expect("writes");
+            assert!(pump.flush(PATIENCE));
+            assert_eq!(progress(&inbox, Channel::Subagent), 1, "subagent {agent}");
+        }
+        pump.stop();
+        pump.join();
+    }
 }
