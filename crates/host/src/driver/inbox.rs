@@ -1,6 +1,7 @@
 //! The driver's inbox: a bounded queue that other threads post to, with an eventfd that the driver polls.
 
 use dogwatch_core::drive::shell;
+use dogwatch_core::record::event::WaitEndedBy;
 use dogwatch_core::record::view::View;
 use dogwatch_core::run::agent_channel::AgentResponse;
 use dogwatch_core::run::input::{Input, NodeInput};
@@ -65,15 +66,20 @@ impl Inbox {
         Ok(Inbox(Arc::new(Shared { bell, room, mail: Mutex::new(VecDeque::new()) })))
     }
 
-    /// Posts a message. Returns false if the inbox is full; the end of a job is always accepted.
+    /// Posts a message. Returns false if the inbox is full. A message that comes at most once until the driver has
+    /// handled it is always accepted, such as the end of a job or a change that a watcher reports.
     pub fn post(&self, mail: Mail) -> bool {
         let mut queue = self.lock();
-        // Dropping these would leave a tool that seems to run forever, or a node that waits forever for its pins.
+        // Dropping these would leave a tool that seems to run forever, a node that waits forever for its pins, a
+        // watcher that waits forever to be rearmed, or a run that does not know that its leash is gone.
         let must = matches!(
             mail,
             Mail::PipesClosed { .. }
                 | Mail::Input(Input::Node(..))
-                | Mail::Input(Input::Notified { .. })
+                | Mail::WorkTreeChanged { .. }
+                | Mail::Input(
+                    Input::Notified { .. } | Input::WakeAsked(WaitEndedBy::Path) | Input::LeashClosed
+                )
                 | Mail::FromSession { input: Input::Job(_, NodeInput::Noted(Fact::ToolEnded { .. })), .. }
         );
         let taken = must || queue.len() < MAX_MAIL;
@@ -151,9 +157,19 @@ mod tests {
             assert!(inbox.post(observed()));
         }
         assert!(!inbox.post(observed()));
-        assert!(inbox.post(Mail::PipesClosed { job: JOB }));
+        // Each of these comes once: the watchers wait until they are rearmed.
+        let endings = [
+            Mail::WorkTreeChanged { node: None, digest: None },
+            Mail::Input(Input::WakeAsked(WaitEndedBy::Path)),
+            Mail::Input(Input::LeashClosed),
+            Mail::PipesClosed { job: JOB },
+        ];
+        for ending in endings {
+            assert!(inbox.post(ending));
+        }
+        assert!(!inbox.post(observed()));
         let mail = inbox.take();
-        assert_eq!(mail.len(), MAX_MAIL + 1);
+        assert_eq!(mail.len(), MAX_MAIL + 4);
         assert!(matches!(mail.back(), Some(Mail::PipesClosed { .. })));
         assert!(inbox.take().is_empty());
     }
