@@ -8,6 +8,7 @@ use rustix::fs::{CWD, FileType, Mode, mknodat};
 use std::fs::{self, OpenOptions};
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 use std::time::{Duration, SystemTime};
 use tempfile::TempDir;
@@ -30,14 +31,18 @@ impl Rig {
 
     /// Starts following, as if the stream had shown the session's id.
     fn begin(&mut self) {
-        let home = self.home.path().to_str().expect("a UTF-8 path").to_owned();
-        let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
         let (sender, found) = channel();
         // The receiver may be gone at the end of a test.
         let tell = move |found: Found| _ = sender.send(found);
-        self.following = Following::start(trail.expect("a known agent"), SESSION, tell);
-        self.following.as_ref().expect("inotify works").look();
-        self.found = Some(found);
+        let following = self.follow(tell);
+        following.look();
+        (self.following, self.found) = (Some(following), Some(found));
+    }
+
+    fn follow(&self, tell: impl Fn(Found) + Send + Sync + 'static) -> Following {
+        let home = self.home.path().to_str().expect("a UTF-8 path").to_owned();
+        let trail = SubagentLog::new(self.name, "/srv/project", |var| (var == "HOME").then(|| home.clone()));
+        Following::start(trail.expect("a known agent"), SESSION, tell).expect("inotify works")
     }
 
     fn path(&self, rest: &str) -> PathBuf {
@@ -246,16 +251,34 @@ fn the_windows_in_the_file_of_a_codex_session_are_found_even_if_it_began_before(
 
 #[test]
 fn what_another_thread_just_found_is_reported_before_a_look_returns() {
-    let mut rig = Rig::new(ReaderName::Codex);
+    let rig = Rig::new(ReaderName::Codex);
     let file = format!(".codex/sessions/2026/11/15/rollout-2026-11-15T20-00-00-{SESSION}.jsonl");
     rig.dir(".codex/sessions/2026/11/15");
-    rig.begin();
-    // Each round races the follower's own thread, which the new line wakes, from another distance.
-    for round in 0..5_000_u32 {
-        rig.append(&file, "{\"type\":\"turn_context\",\"payload\":{\"model\":\"big\"}}\n");
-        (0..round % 100).for_each(|_| std::thread::yield_now());
-        rig.following.as_ref().expect("following").look();
-        let found = rig.found.as_ref().expect("following").try_recv();
-        assert!(found.is_ok_and(|found| found.signs.len() == 1), "round {round}");
-    }
+    let (enter, entered) = channel();
+    let (leave, left) = channel();
+    let left = Mutex::new(left);
+    let following = rig.follow(move |_| {
+        // The test has gone if it failed.
+        let _ = enter.send(());
+        let _ = left.lock().map(|left| left.recv_timeout(PATIENCE));
+    });
+    following.look();
+    rig.append(&file, "{\"type\":\"turn_context\",\"payload\":{\"model\":\"big\"}}\n");
+    entered.recv_timeout(PATIENCE).expect("the follower's own thread reports the line");
+    std::thread::scope(|scope| {
+        let (start, started) = channel();
+        let following = &following;
+        let look = scope.spawn(move || {
+            start.send(rustix::thread::gettid()).expect("the test listens");
+            following.look();
+        });
+        let id = started.recv_timeout(PATIENCE).expect("the thread runs").as_raw_nonzero();
+        let state = || fs::read_to_string(format!("/proc/self/task/{id}/stat")).unwrap_or_default();
+        // It either waits for the report or has returned too early.
+        while !look.is_finished() && !state().contains(") S ") {
+            std::thread::yield_now();
+        }
+        assert!(!look.is_finished(), "the look returned before the line was reported");
+        leave.send(()).expect("the callback waits");
+    });
 }
