@@ -1,6 +1,14 @@
 //! All runs of a project share its day budget.
 
-use crate::kit::{GRACES, Project, all, one};
+use crate::kit::{Done, GRACES, Project, Running, all, one};
+
+/// Runs dogwatch in a time zone in which it is noon, so that no day ends during a test.
+fn call_at_noon(project: &Project, args: &[&str]) -> Done {
+    let hour = jiff::Timestamp::now().as_second().rem_euclid(86_400) / 3_600;
+    let mut command = project.command(args);
+    command.env("TZ", format!("NOON{:+}", hour - 12));
+    Running::start(command).finish()
+}
 
 #[test]
 fn a_run_starts_no_agent_when_the_day_budget_is_spent() {
@@ -9,10 +17,10 @@ fn a_run_starts_no_agent_when_the_day_budget_is_spent() {
     let front = format!("reader: claude\nbudget: {{day: {{cost_usd: 1}}}}\n{GRACES}");
     // The second session hangs, so only the budget can end it.
     project.act(&front, &format!("append calls called\nsay '{result}'\ncounter count; on 2 {{ hang }}"));
-    project.call(&["run", "loop", "-n", "1"]).assert_code(0);
+    call_at_noon(&project, &["run", "loop", "-n", "1"]).assert_code(0);
     // The second run spends more than the rest of the day budget.
-    project.call(&["run", "loop", "-n", "1"]).assert_code(3);
-    let done = project.call(&["run", "loop", "-n", "1"]);
+    call_at_noon(&project, &["run", "loop", "-n", "1"]).assert_code(3);
+    let done = call_at_noon(&project, &["run", "loop", "-n", "1"]);
     done.assert_code(3);
     assert!(
         done.text().contains("budget.day.cost_usd: $1.20 of $1.00 used today by all runs"),
@@ -28,7 +36,7 @@ fn a_run_ends_when_it_exceeds_the_day_budget() {
     let project = Project::new();
     let front = format!("reader: claude\nbudget: {{day: {{tokens: 100}}}}\n{GRACES}");
     project.act(&front, &format!("say '{result}'"));
-    project.call(&["run", "loop"]).assert_code(3);
+    call_at_noon(&project, &["run", "loop"]).assert_code(3);
     let events = project.journal();
     assert_eq!(one(&events, "run_ended")["outcome"], "budget_exceeded");
     assert_eq!(all(&events, "session_ended").len(), 3);
