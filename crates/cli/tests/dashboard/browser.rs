@@ -91,6 +91,16 @@ impl Page {
         }
     }
 
+    /// Returns the processor time that the page's main thread has used, in milliseconds. It does not depend on the load
+    /// of the machine.
+    pub fn cpu_ms(&mut self) -> f64 {
+        self.call("Performance.enable", json!({"timeDomain": "threadTicks"}));
+        let metrics = self.call("Performance.getMetrics", json!({}));
+        let all = metrics["metrics"].as_array().into_iter().flatten();
+        let task = all.into_iter().find(|metric| metric["name"] == "TaskDuration");
+        task.and_then(|metric| metric["value"].as_f64()).expect("the time of all tasks") * 1_000.0
+    }
+
     fn note(&mut self, event: &Value) {
         let params = &event["params"];
         let error = match event["method"].as_str() {

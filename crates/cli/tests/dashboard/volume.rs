@@ -1,10 +1,11 @@
 //! Runs with a hundred thousand events.
 
 use crate::Serve;
+use crate::browser::Page;
 use crate::kit::Project;
 use crate::night::{Night, Shape};
 
-/// A generous limit. The test prints the real figure, and a loaded machine must not fail it.
+/// A generous limit of processor time, which a loaded machine does not change. The test prints the real figures.
 const BOUND_MS: f64 = 20_000.0;
 
 #[test]
@@ -14,24 +15,32 @@ fn a_hundred_thousand_events_load_quickly_and_scroll_smoothly() {
     let serve = Serve::start(&project);
     let mut page = serve.open(&project);
     page.eval("document.querySelector('.runs') && true");
-    let took = page.eval(&format!(
+    let mut used = page.cpu_ms();
+    let mut more = |page: &mut Page| {
+        let now = page.cpu_ms();
+        now - std::mem::replace(&mut used, now)
+    };
+    let shown = page.eval(&format!(
         "new Promise((done) => {{ const began = performance.now(); location.hash = '#/run/{run}'; \
          const look = () => document.querySelector('.run-page[data-ready]') ? requestAnimationFrame(() => done(performance.now() - began)) : setTimeout(look, 10); look(); }})"
     ));
+    let load = more(&mut page);
     let ready = page.eval("Number(document.querySelector('.run-page').dataset.ready)");
     assert!(ready.as_u64().is_some_and(|n| n > 100_000), "{ready}");
     // Zooms and moves in twenty steps and draws each of them.
-    let frame = page.eval(
-        "(async () => { const c = document.querySelector('canvas.lanes'); c.focus(); const began = performance.now(); \
+    page.eval(
+        "(async () => { const c = document.querySelector('canvas.lanes'); c.focus(); \
          for (let i = 0; i < 20; i++) { c.dispatchEvent(new KeyboardEvent('keydown', { key: ['+', 'ArrowLeft', '-', 'ArrowRight'][i % 4], bubbles: true })); \
-         await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next))); } return (performance.now() - began) / 20; })()",
+         await new Promise((next) => requestAnimationFrame(() => requestAnimationFrame(next))); } })()",
     );
-    let search = page.eval(
-        "(() => { const began = performance.now(); const f = document.querySelector('.events input'); f.value = 'hard'; f.dispatchEvent(new Event('input')); return performance.now() - began; })()",
+    let step = more(&mut page) / 20.0;
+    page.eval("(() => { const f = document.querySelector('.events input'); f.value = 'hard'; f.dispatchEvent(new Event('input')); })()");
+    let search = more(&mut page);
+    println!(
+        "100,000 events: shown after {shown} ms, {load} ms of CPU; a step of the axis {step} ms, a search {search} ms"
     );
-    println!("100,000 events: shown after {took} ms, a step of the axis {frame} ms, a search {search} ms");
-    for (what, ms) in [("load", &took), ("step", &frame), ("search", &search)] {
-        assert!(ms.as_f64().is_some_and(|ms| ms < BOUND_MS), "{what} took {ms} ms");
+    for (what, ms) in [("load", load), ("step", step), ("search", search)] {
+        assert!(ms > 0.0 && ms < BOUND_MS, "{what} took {ms} ms");
     }
     page.screenshot("volume");
     page.assert_no_errors();

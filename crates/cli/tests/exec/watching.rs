@@ -1,7 +1,7 @@
 //! Which commands the watchdog stops, which it leaves alone, and what it records.
 
 use super::{actor, command, kit, lines, shell};
-use kit::{Project, Running, all, names, one};
+use kit::{Project, Running, TIMEOUT, all, names, one};
 use rustix::process::Signal;
 use std::fs::File;
 use std::process::Stdio;
@@ -106,6 +106,13 @@ fn time_in_which_dogwatch_was_stopped_does_not_count() {
     // The limit leaves a busy machine enough time to start the actor and to stop dogwatch.
     let running = Running::start(actor(&project, &["--idle", "3s", "--json", "events"], script));
     ready.pid();
+    // The actor may be ready before dogwatch knows that it has started.
+    let until = Instant::now() + TIMEOUT;
+    while !project.read("events").contains("session_started") {
+        assert!(Instant::now() < until, "no start is recorded");
+        std::thread::yield_now();
+    }
+    running.wait_for_stop_clock();
     running.signal(Signal::STOP);
     // The actor opens the gate after it has slept for longer than the limit.
     gate.open();

@@ -59,19 +59,37 @@ impl Running {
 
     /// Stops dogwatch for `span` with SIGSTOP, then continues it. Returns the time for which it was certainly stopped.
     pub fn stop_for(&self, span: Duration) -> Duration {
+        self.wait_for_stop_clock();
         self.signal(Signal::STOP);
-        let until = Instant::now() + TIMEOUT;
-        let stat =
-            || std::fs::read_to_string(format!("/proc/{}/stat", self.pid())).expect("the process is alive");
-        while !stat().contains(") T ") {
-            assert!(Instant::now() < until, "dogwatch does not stop: {}", stat());
-            std::thread::yield_now();
-        }
+        // The first thread may be stopped earlier than the one that measures the stop.
+        self.wait_for_threads("is stopped", |threads| threads.iter().all(|stat| stat.contains(") T ")));
         let stopped = Instant::now();
         std::thread::sleep(span);
         let lasted = stopped.elapsed();
         self.signal(Signal::CONT);
         lasted
+    }
+
+    /// Waits until dogwatch would notice that it is stopped.
+    pub fn wait_for_stop_clock(&self) {
+        let sleeps = |stat: &String| stat.contains("(stop-clock) S ");
+        self.wait_for_threads("measures stops", |threads| threads.iter().any(sleeps));
+    }
+
+    /// Waits until the `stat` files of all threads of dogwatch fulfill a condition.
+    fn wait_for_threads(&self, what: &str, condition: impl Fn(&[String]) -> bool) {
+        let until = Instant::now() + TIMEOUT;
+        loop {
+            let tasks =
+                std::fs::read_dir(format!("/proc/{}/task", self.pid())).expect("the process is alive");
+            let stat = |task: std::fs::DirEntry| std::fs::read_to_string(task.path().join("stat")).ok();
+            let threads: Vec<String> = tasks.filter_map(|task| stat(task.ok()?)).collect();
+            if condition(&threads) {
+                return;
+            }
+            assert!(Instant::now() < until, "dogwatch never {what}: {threads:#?}");
+            std::thread::yield_now();
+        }
     }
 
     /// Reads `--json` lines until one matches, and returns it.

@@ -19,8 +19,8 @@ use std::process::{Command, Stdio};
 use std::time::Duration;
 use tempfile::TempDir;
 
-/// A generous limit for every wait, even on a busy machine.
-pub const TIMEOUT: Duration = Duration::from_secs(30);
+/// A generous limit for every wait, even on a machine with many other processes. Only a failing test waits this long.
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The variable that marks every process of a test. Its value is the test's directory.
 pub const MARK: &str = "DOGWATCH_TEST";
