@@ -78,7 +78,7 @@ fn agent_is_here(plan: &Plan, work_dir: &Path) -> Result<(), CliError> {
 
 /// Changes the plan of the run that holds the graph. Agents work elsewhere, and their own runs watch over them: here the
 /// watchdog would stop sessions that wait for a worker.
-fn hold(plan: &mut Plan) -> Result<(), CliError> {
+pub fn hold(plan: &mut Plan) -> Result<(), CliError> {
     let shared = plan.nodes.iter().find(|node| !node.settings.worktree);
     if plan.graph.is_none() {
         return Err(CliError::with_help(

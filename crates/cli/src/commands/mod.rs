@@ -35,6 +35,8 @@ mod status;
 mod stop;
 #[cfg(feature = "fleet")]
 mod submit;
+#[cfg(feature = "fleet")]
+mod submit_checks;
 mod tell;
 mod top;
 mod tune;

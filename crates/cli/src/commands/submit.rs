@@ -1,4 +1,5 @@
 use super::FleetDir;
+use super::submit_checks::Wanted;
 use crate::error::CliError;
 use crate::fleet_line;
 use crate::supervise::random;
@@ -15,7 +16,8 @@ use std::process::{Command, Stdio};
 /// Queue a loop or graph for the workers of a fleet
 ///
 /// The job is the repository, the commit and the path of the loop in it. A worker checks that commit out, runs the loop and
-/// pushes the result as the branch dogwatch/JOB/CLAIM. Without --repo, the job is the current commit of this repository.
+/// pushes the result as the branch dogwatch/JOB/CLAIM. Without --repo, the job is the current commit of this repository, which
+/// must be pushed; a loop that `dogwatch check` refuses is not queued.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -165,6 +167,8 @@ fn targets(args: &Args) -> Result<Vec<(String, String)>, CliError> {
         })?;
         let commit = git(&["rev-parse", "--verify", &format!("{rev}^{{commit}}")])
             .map_err(|why| CliError::usage(format!("cannot find the commit {rev}: {why}")))?;
+        let Args { path, set, args, spread, .. } = args;
+        Wanted { repo: &repo, commit: &commit, path, set, args, spread: *spread }.check()?;
         return Ok(vec![(repo, commit)]);
     }
     let mut all = Vec::new();
@@ -183,7 +187,8 @@ fn targets(args: &Args) -> Result<Vec<(String, String)>, CliError> {
     Ok(all)
 }
 
-fn git(args: &[&str]) -> Result<String, String> {
+/// Runs git in the current directory, and returns what it printed.
+pub fn git(args: &[&str]) -> Result<String, String> {
     let out = Command::new("git")
         .args(args)
         .env("GIT_TERMINAL_PROMPT", "0")

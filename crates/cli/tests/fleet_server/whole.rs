@@ -57,3 +57,55 @@ fn a_submitted_loop_runs_on_a_worker_and_its_result_is_a_branch() {
     work.finish();
     up.finish().assert_code(143);
 }
+
+/// A repository with a loop, whose `origin` has its commits.
+fn cloned(fleet: &Fleet) -> std::path::PathBuf {
+    let (origin, repo) = (fleet.project.path("origin.git"), fleet.project.path("repo"));
+    std::fs::create_dir_all(repo.join("work")).expect("makes a directory");
+    std::fs::write(repo.join("work/RALPH.md"), LOOP).expect("writes");
+    git(&repo, &["init", "--quiet", "-b", "main"]);
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "--quiet", "-m", "a loop"]);
+    git(&repo, &["clone", "--quiet", "--bare", ".", origin.to_str().expect("text")]);
+    git(&repo, &["remote", "add", "origin", origin.to_str().expect("text")]);
+    repo
+}
+
+#[test]
+fn a_job_that_no_worker_could_run_is_refused_by_submit() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    fleet.join("anna", "acme");
+    let repo = cloned(&fleet);
+    let submit = |args: &[&str]| {
+        let args = [&["submit", "--account", "acme"], args].concat();
+        let done = fleet.project.command(&args).current_dir(&repo).output().expect("dogwatch starts");
+        (done.status.code(), String::from_utf8(done.stderr).expect("text"))
+    };
+    let refused = |args: &[&str], why: &str| {
+        let (code, text) = submit(args);
+        assert!(code == Some(2) && text.contains(why) && text.contains("help: "), "{args:?} {code:?} {text}");
+    };
+    assert_eq!(submit(&["work", "--name", "good"]), (Some(0), String::new()));
+    refused(&["nowhere"], "nowhere does not exist in this repository");
+    refused(&["work", "--spread"], "a loop has no nodes to spread over workers");
+    std::fs::create_dir_all(repo.join("new")).expect("makes a directory");
+    std::fs::write(repo.join("new/RALPH.md"), LOOP).expect("writes");
+    refused(&["new"], "new is not in commit ");
+    std::fs::write(repo.join("new/RALPH.md"), "---\nagnet: x\n---\nGo.\n").expect("writes");
+    std::fs::create_dir_all(repo.join("empty")).expect("makes a directory");
+    std::fs::write(repo.join("empty/notes"), "none").expect("writes");
+    git(&repo, &["add", "."]);
+    git(&repo, &["commit", "--quiet", "-m", "a broken loop"]);
+    let origin = fleet.project.path("origin.git");
+    refused(&["work"], &format!("{} does not have commit ", origin.display()));
+    git(&repo, &["push", "--quiet", "origin", "main"]);
+    refused(&["empty"], "empty has neither RALPH.md nor a graph file in commit ");
+    refused(&["new"], "agnet");
+    std::fs::write(repo.join("empty/notes"), "some").expect("writes");
+    let (code, text) = submit(&["work", "--name", "dirty"]);
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("warning: this work tree differs from commit "), "{text}");
+    up.signal(Signal::TERM);
+    up.finish().assert_code(143);
+}
