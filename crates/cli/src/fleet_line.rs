@@ -3,6 +3,8 @@
 use crate::error::CliError;
 use dogwatch_fleet::JoinLine;
 use dogwatch_fleet::join::{MAX_LINE, VARIABLE};
+use dogwatch_fleet::server::OPERATOR_LINE;
+use dogwatch_fleet::server::book::OPERATOR;
 use dogwatch_host::store::safe_file;
 use std::io::Read;
 use std::path::Path;
@@ -31,12 +33,18 @@ pub fn given(text: &str) -> Result<JoinLine, CliError> {
 }
 
 fn parse(text: &str) -> Result<JoinLine, CliError> {
-    text.trim().parse().map_err(|error| {
-        CliError::with_help(
-            format!("cannot use the fleet's join line: {error}"),
-            format!("set {VARIABLE} to the operator's join line, or to a file with it"),
-        )
-    })
+    let help = format!("set {VARIABLE} to the operator's join line, or to a file with it");
+    let line: JoinLine = text.trim().parse().map_err(|error| {
+        CliError::with_help(format!("cannot use the fleet's join line: {error}"), help.clone())
+    })?;
+    // A worker's user may not read what these commands show.
+    if line.user.as_str() != OPERATOR && !line.accounts.is_empty() {
+        return Err(CliError::with_help(
+            format!("this is the join line of the worker {}, not the operator's", line.user),
+            format!("{help}: `{OPERATOR_LINE}` in the fleet's directory"),
+        ));
+    }
+    Ok(line)
 }
 
 fn read(path: &Path) -> Result<String, CliError> {

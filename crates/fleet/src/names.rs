@@ -259,9 +259,12 @@ pub fn key_subject(bucket: &str, key: &str) -> String {
     format!("$KV.{bucket}.{key}")
 }
 
+/// How the keys of the operator's wishes for workers start.
+pub const WORKER_KEYS: &str = "_worker.";
+
 /// Returns the key of the operator's wish for a worker, in the bucket of wishes. No account has such a name.
 pub fn worker_key(worker: &Name) -> String {
-    format!("_worker.{worker}")
+    format!("{WORKER_KEYS}{worker}")
 }
 
 /// The subjects that a worker may use. The server denies all others.

@@ -30,10 +30,14 @@ fn a_job_is_paused_told_resumed_and_stopped_by_commands_on_another_machine() {
     job.iterations = None;
     harbor.submit_job(&id("one"), &job);
     harbor.until_works("one", 1);
-    harbor.succeed(&["fleet", "pause", "acme.one"]);
+    let paused = harbor.succeed(&["fleet", "pause", "acme.one"]);
+    assert_eq!(paused, "acme.one: paused: no new iteration starts\n");
     harbor.until_journal("one", "a pause", |text| text.contains(r#""why":"paused""#));
-    harbor.succeed(&["fleet", "tell", "acme.one", "look at the parser"]);
-    harbor.succeed(&["fleet", "resume", "acme.one"]);
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("job     acme.one  paused  anna  run "), "{shown}");
+    let told = harbor.succeed(&["fleet", "tell", "acme.one", "look at the parser"]);
+    assert_eq!(told, "acme.one: the agent gets the message with its next prompt\n");
+    assert_eq!(harbor.succeed(&["fleet", "resume", "acme.one"]), "acme.one: resumed\n");
     harbor.until_marks("the agent reads the message", || {
         std::fs::read_to_string(&prompts).unwrap_or_default().contains("look at the parser")
     });
@@ -42,7 +46,12 @@ fn a_job_is_paused_told_resumed_and_stopped_by_commands_on_another_machine() {
     assert_eq!(result.outcome, "stopped", "{}", harbor.logs());
     let (code, text) = harbor.call(&["fleet", "wake", "acme.one"]);
     assert_eq!(code, Some(2));
-    assert!(text.contains("acme.one is done") && text.contains("help: "), "{text}");
+    assert!(text.contains("acme.one is over (stopped)") && text.contains("help: "), "{text}");
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("job     acme.one  stopped  anna  run "), "{shown}");
+    let (code, text) = harbor.call(&["fleet", "stop", "one"]);
+    assert_eq!(code, Some(2));
+    assert!(text.contains("expected ACCOUNT.JOB") && text.contains("did you mean acme.one?"), "{text}");
     let (code, text) = harbor.call(&["fleet", "wake", "acme.two"]);
     assert_eq!(code, Some(2));
     assert!(text.contains("job acme.two does not exist"), "{text}");
@@ -169,4 +178,35 @@ fn a_bundle_of_a_refused_push_is_saved_by_a_command() {
     assert_eq!(git(&tree, &["rev-parse", "FETCH_HEAD"]).trim(), commit);
     assert_eq!(git(&tree, &["show", "FETCH_HEAD:result.txt"]), "done\n");
     assert!(journal(&harbor, "one").contains("run_ended"));
+}
+
+#[test]
+fn a_drain_of_an_unknown_worker_is_refused_and_a_known_one_is_drained_until_it_is_undone() {
+    let mut harbor = Harbor::new(8);
+    for args in [&["fleet", "drain", "nosuch"][..], &["fleet", "drain", "nosuch", "--undo"]] {
+        let (code, text) = harbor.call(args);
+        assert_eq!(code, Some(2), "{text}");
+        assert!(text.contains("worker `nosuch` does not exist") && text.contains("help: "), "{text}");
+    }
+    harbor.start_worker("anna");
+    harbor.until_presence("anna", "is present", |_| true);
+    let drained = harbor.succeed(&["fleet", "drain", "anna"]);
+    assert!(drained.contains("gives its jobs back and ends"), "{drained}");
+    assert!(harbor.wait("anna").success());
+    let undone = harbor.succeed(&["fleet", "drain", "anna", "--undo"]);
+    assert!(undone.contains("may take jobs again"), "{undone}");
+}
+
+#[test]
+fn a_job_that_no_worker_can_run_is_listed_as_refused_with_the_reason_that_its_worker_prints() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    harbor.submit("one", "nowhere");
+    let result = harbor.until_state("one", JobState::Done).result.expect("a result");
+    assert_eq!(result.outcome, "refused");
+    let why = result.detail.expect("a reason");
+    harbor.until_says("anna", &format!("acme.one: refused: {why}"));
+    let shown = harbor.succeed(&["fleet", "ls"]);
+    assert!(shown.contains("job     acme.one  refused  anna  "), "{shown}");
+    assert!(shown.contains(&format!("({why})")), "{shown}");
 }

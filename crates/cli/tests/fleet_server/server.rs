@@ -25,7 +25,7 @@ impl Fleet {
         let fleet = Fleet { project: Project::new(), port };
         let listen = format!("127.0.0.1:{port}");
         let made = fleet.project.call(&["fleet", "init", "--listen", &listen, "--name", "night"]);
-        assert!(made.assert_code(0).text().contains("made the fleet night in "), "{}", made.text());
+        assert!(made.assert_code(0).text().contains("made fleet `night` in "), "{}", made.text());
         fleet
     }
 
@@ -299,5 +299,84 @@ fn a_poisoned_job_is_reported_once_with_the_operators_notification_settings() {
     assert!(shown.assert_code(0).text().contains("acme.one  poisoned"), "{}", shown.text());
     assert!(shown.text().contains("(worker anna was lost)"), "{}", shown.text());
     drop(operator);
+    stop(up);
+}
+
+#[test]
+fn a_server_whose_port_is_in_use_ends_at_once_with_the_reason() {
+    let fleet = Fleet::init();
+    let _taken = TcpListener::bind(("127.0.0.1", fleet.port)).expect("a port");
+    let refused =
+        fleet.project.call(&["fleet", "up", "--nats-server", nats::program().to_str().expect("text")]);
+    let wanted = format!("cannot start the server: port {} is already in use", fleet.port);
+    assert!(refused.assert_code(2).stderr.contains(&wanted), "{}", refused.stderr);
+    assert!(refused.stderr.contains("help: stop the program that uses it"), "{}", refused.stderr);
+    assert!(!refused.stderr.contains("[INF]"), "{}", refused.stderr);
+    fleet.project.assert_no_process_left();
+}
+
+#[test]
+fn a_signal_ends_a_server_that_never_answers() {
+    let fleet = Fleet::init();
+    let path = fleet.project.outside("nats-server");
+    // Nothing but a version and a line: the command waits for an answer then.
+    let script =
+        "#!/bin/sh\n[ $1 = --version ] && exec echo 'nats-server: v2.15.1'\n: > started\nexec sleep 600\n";
+    std::fs::write(&path, script).expect("writes");
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("sets");
+    let up = fleet.project.start(&["fleet", "up", "--nats-server", path.to_str().expect("text")]);
+    let started = fleet.file("started");
+    let began = std::time::Instant::now();
+    while !started.exists() {
+        assert!(began.elapsed() < crate::kit::TIMEOUT, "the server starts");
+        std::thread::yield_now();
+    }
+    up.signal(Signal::INT);
+    up.finish().assert_code(130);
+    fleet.project.assert_no_process_left();
+}
+
+#[test]
+fn a_good_start_shows_nothing_of_the_servers_own_log() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    up.signal(Signal::TERM);
+    let ended = up.finish();
+    assert_eq!(ended.assert_code(143).stderr, "");
+}
+
+#[test]
+fn an_address_that_workers_cannot_reach_is_refused_or_noted() {
+    let project = Project::new();
+    let bad = project.call(&["fleet", "init", "--listen", "no.such.name.invalid:4222"]);
+    let wanted = "cannot find the address of `no.such.name.invalid`";
+    assert!(bad.assert_code(2).stderr.contains(wanted), "{}", bad.stderr);
+    assert!(bad.stderr.contains("help: pass --listen a host name that resolves"), "{}", bad.stderr);
+    assert!(!project.outside("state/dogwatch/fleet").exists());
+    let any = project.call(&["fleet", "init", "--listen", "0.0.0.0:4222"]);
+    assert!(any.assert_code(0).stderr.contains("note: join lines name 0.0.0.0:4222"), "{}", any.stderr);
+}
+
+#[test]
+fn a_worker_that_was_revoked_is_listed_as_such_and_a_workers_line_is_not_the_operators() {
+    let fleet = Fleet::init();
+    let up = fleet.up();
+    let anna = fleet.join("anna", "acme");
+    let worker = Operator::connect(&anna).expect("connects");
+    let record = serde_json::json!({"state": "running", "owner": "anna", "title": "work of repo"});
+    worker.run(async |c: &Client| c.put(names::KV_JOBS, "acme.one", &record, None).await).expect("written");
+    let mut ls = fleet.project.command(&["fleet", "ls"]);
+    ls.env("DOGWATCH_FLEET", anna.to_string());
+    let refused = Running::start(ls).finish();
+    let wanted = "this is the join line of the worker anna, not the operator's";
+    assert!(refused.assert_code(2).stderr.contains(wanted), "{}", refused.stderr);
+    fleet.project.call(&["fleet", "revoke", "anna"]).assert_code(0);
+    let shown = fleet.project.call(&["fleet", "ls"]);
+    assert!(shown.assert_code(0).text().contains("worker  anna  revoked  "), "{}", shown.text());
+    // A new worker of that name starts anew.
+    fleet.join("anna", "acme");
+    let shown = fleet.project.call(&["fleet", "ls"]);
+    assert!(shown.assert_code(0).text().contains("worker  anna  lost  "), "{}", shown.text());
+    drop(worker);
     stop(up);
 }

@@ -358,6 +358,7 @@ impl Lease {
         record.epoch = record.epoch.saturating_add(1);
         record.sequence = self.sequence;
         record.moved = false;
+        record.why = None;
         let (expected, record) = (seen.revision, Box::new(record));
         self.phase = Phase::Claiming { expected, record, first_sent: None, tries: 0 };
         self.send_claim(now, out);
@@ -547,6 +548,7 @@ impl Lease {
 /// Counts an unclean end. The third in a row without a finished iteration poisons the job.
 fn crash(record: &mut JobRecord, why: String) {
     record.state = JobState::Released;
+    record.why = Some(why.clone());
     if record.moved {
         return;
     }

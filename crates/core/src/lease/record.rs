@@ -78,6 +78,9 @@ pub struct JobRecord {
     /// How the job ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub result: Option<JobResult>,
+    /// Why its worker gave it up, if it did not end cleanly. The next claim removes it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
     /// Unclean ends in a row without a finished iteration.
     #[serde(default)]
     pub crashes: u32,

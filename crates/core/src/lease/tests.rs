@@ -233,3 +233,14 @@ fn a_second_report_of_the_end_changes_nothing() {
     assert_eq!(lease.step(at(2), Input::Stopped), []);
     assert_eq!(lease.step(at(3), Input::Written(5)), [Decision::Ack]);
 }
+
+#[test]
+fn a_job_given_up_after_an_unclean_end_says_why_until_it_is_claimed_again() {
+    let mut lease = owner();
+    let (_, record) = written(&lease.step(at(2), Input::Crashed("the disk is full".into())));
+    assert_eq!((record.state, record.why.as_deref()), (JobState::Released, Some("the disk is full")));
+    let mut next = self::lease();
+    next.step(at(3), Input::Delivered);
+    let (_, record) = written(&next.step(at(3), Input::Found(Some(Seen { revision: 6, record }))));
+    assert_eq!((record.state, record.why), (JobState::Running, None));
+}

@@ -21,6 +21,9 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
+/// What is stored for a revoked worker.
+const REVOKED: &str = "revoked";
+
 /// A connection of the operator. Its methods block for a limited time.
 pub struct Operator {
     client: Client,
@@ -91,7 +94,20 @@ impl Operator {
         self.runtime.block_on(read_fleet(&self.client))
     }
 
-    /// Asks a worker to finish its jobs and take no more.
+    /// Records that a worker was revoked. Its presence ends at once.
+    pub fn revoke(&self, worker: &Name) -> Result<(), FleetError> {
+        self.runtime.block_on(async {
+            self.client.put(names::KV_WANT, &names::worker_key(worker), &REVOKED, None).await?;
+            self.client.remove(names::KV_HERE, worker.as_str()).await
+        })
+    }
+
+    /// Forgets what the operator wanted of an earlier worker with this name.
+    pub fn admit(&self, worker: &Name) -> Result<(), FleetError> {
+        self.runtime.block_on(self.client.remove(names::KV_WANT, &names::worker_key(worker)))
+    }
+
+    /// Asks a worker to give its jobs back and take no more.
     pub fn drain(&self, worker: &Name, wanted: bool) -> Result<(), FleetError> {
         self.runtime.block_on(async {
             let key = names::worker_key(worker);
@@ -155,6 +171,18 @@ pub(crate) async fn read_fleet(client: &Client) -> Result<Fleet, FleetError> {
         });
     }
     fleet.schedules = schedules::list(client).await?;
+    for stored in client.keys(names::KV_WANT, ">").await? {
+        let worker = stored.subject.strip_prefix(names::WORKER_KEYS).and_then(|name| name.parse().ok());
+        let (job, want) = (stored.subject.parse().ok(), parse::<Want>(&stored.payload));
+        match (worker, want) {
+            (Some(worker), Some(_)) => fleet.draining.push(worker),
+            (Some(worker), None) if parse::<String>(&stored.payload).as_deref() == Some(REVOKED) => {
+                fleet.revoked.push(worker);
+            }
+            (Some(_), None) => {}
+            (None, want) => fleet.wants.extend(job.zip(want)),
+        }
+    }
     fleet.sort();
     Ok(fleet)
 }

@@ -233,7 +233,8 @@ impl<'a> Follower<'a> {
         asks: &mut mpsc::Receiver<Ask>,
         stop: &mut watch::Receiver<bool>,
     ) -> Result<(), FleetError> {
-        let buckets = [names::KV_JOBS, names::KV_LIMITS].map(|bucket| names::key_subject(bucket, ">"));
+        let buckets =
+            [names::KV_JOBS, names::KV_LIMITS, names::KV_WANT].map(|bucket| names::key_subject(bucket, ">"));
         let queues = ["dw.jobs.>".to_owned(), "dw.sched.>".to_owned(), names::all_answers()];
         for subject in buckets.into_iter().chain(queues) {
             let heard = self.client.subscribe(&subject).await?;

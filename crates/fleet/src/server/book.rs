@@ -137,6 +137,11 @@ pub enum BookError {
 }
 
 impl Book {
+    /// Returns the workers that have joined.
+    pub fn workers(&self) -> impl Iterator<Item = &User> {
+        self.users.iter().filter(|user| user.role == Role::Worker)
+    }
+
     /// Returns the book of a new fleet, with its operator.
     pub fn new(name: Name, listen: Listen, operator: Name, secret: String) -> Book {
         let operator = User { name: operator, role: Role::Operator, secret, accounts: Vec::new() };

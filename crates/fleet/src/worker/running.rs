@@ -140,8 +140,11 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The outcome of a job that no worker can run.
+const REFUSED: &str = "refused";
+
 fn refused(why: String) -> JobResult {
-    JobResult { outcome: "refused".to_owned(), detail: Some(why), ..JobResult::default() }
+    JobResult { outcome: REFUSED.to_owned(), detail: Some(why), ..JobResult::default() }
 }
 
 impl Task {
@@ -171,6 +174,11 @@ impl Task {
         };
         if let Input::Crashed(why) = &end {
             worker.say(&format!("{id}: {why}"));
+        }
+        if let Input::Finished(JobResult { outcome, detail: Some(why), .. }) = &end
+            && outcome == REFUSED
+        {
+            worker.say(&format!("{id}: refused: {why}"));
         }
         relay.abort();
         worker.give_back(&id, epoch).await;

@@ -14,7 +14,7 @@ use std::path::PathBuf;
 pub struct JobArgs {
     /// The job, as `fleet ls` shows it: ACCOUNT.JOB
     #[arg(value_name = "JOB")]
-    job: JobId,
+    job: String,
     #[command(flatten)]
     dir: DirArgs,
 }
@@ -43,16 +43,18 @@ pub struct Bundle {
 /// Sends a request to the worker of a job, and returns the exit code.
 pub fn control(args: &JobArgs, control: &Control) -> Result<u8, CliError> {
     let operator = connect(&args.dir)?;
-    let record = find(&operator, &args.job)?;
+    let id = parse(&operator, &args.job)?;
+    let record = find(&operator, &id)?;
     if record.state.is_over() {
+        let outcome = record.result.as_ref().map_or(record.state.as_str(), |result| &result.outcome);
         return Err(CliError::with_help(
-            format!("{} is {}", args.job, record.state.as_str()),
+            format!("{id} is over ({outcome})"),
             "`dogwatch fleet ls` lists the jobs that run",
         ));
     }
-    let answer = operator.control(&args.job, control).map_err(|error| match error {
+    let answer = operator.control(&id, control).map_err(|error| match error {
         FleetError::NoResponders => CliError::with_help(
-            format!("no worker runs {} now", args.job),
+            format!("no worker runs {id} now"),
             "`dogwatch fleet ls` lists the jobs that run; `stop` and `pause` also work for a job that waits",
         ),
         error @ (FleetError::Connect { .. }
@@ -63,10 +65,37 @@ pub fn control(args: &JobArgs, control: &Control) -> Result<u8, CliError> {
     })?;
     let detail = answer.detail.unwrap_or_default();
     match answer.ok {
-        true if detail.is_empty() => crate::commands::print(format!("{}: done\n", args.job).as_bytes()),
-        true => crate::commands::print(format!("{}: {detail}\n", args.job).as_bytes()),
-        false => Err(CliError::usage(format!("{}: the run refused: {detail}", args.job))),
+        true if detail.is_empty() => {
+            crate::commands::print(format!("{id}: {}\n", effect(control)).as_bytes())
+        }
+        true => crate::commands::print(format!("{id}: {}; {detail}\n", effect(control)).as_bytes()),
+        false => Err(CliError::usage(format!("{id}: the run refused: {detail}"))),
     }
+}
+
+/// Describes what a request does to its job.
+fn effect(control: &Control) -> &'static str {
+    match control {
+        Control::Wake => "woken",
+        Control::Pause => "paused: no new iteration starts",
+        Control::Resume => "resumed",
+        Control::Stop => "stops after its current iteration",
+        Control::Tell { .. } => "the agent gets the message with its next prompt",
+    }
+}
+
+/// Reads the name of a job. A name without its account is refused with the jobs that could be meant.
+fn parse(operator: &Operator, text: &str) -> Result<JobId, CliError> {
+    if let Ok(id) = text.parse() {
+        return Ok(id);
+    }
+    let fleet = operator.fleet().map_err(|error| failed(&error))?;
+    let named: Vec<String> = fleet.named(text).iter().map(ToString::to_string).collect();
+    let help = match named.is_empty() {
+        true => "`dogwatch fleet ls` lists the jobs".to_owned(),
+        false => format!("did you mean {}?", named.join(" or ")),
+    };
+    Err(CliError::with_help(format!("`{text}` names no job; expected ACCOUNT.JOB"), help))
 }
 
 /// Runs `dogwatch fleet tell` and returns the exit code.
@@ -76,11 +105,13 @@ pub fn tell(args: &Tell) -> Result<u8, CliError> {
 
 /// Runs `dogwatch fleet unschedule` and returns the exit code.
 pub fn unschedule(args: &JobArgs) -> Result<u8, CliError> {
-    let removed = connect(&args.dir)?.unschedule(&args.job).map_err(|error| failed(&error))?;
+    let operator = connect(&args.dir)?;
+    let id = parse(&operator, &args.job)?;
+    let removed = operator.unschedule(&id).map_err(|error| failed(&error))?;
     match removed {
-        true => crate::commands::print(format!("removed the schedule {}\n", args.job).as_bytes()),
+        true => crate::commands::print(format!("removed the schedule {id}\n").as_bytes()),
         false => Err(CliError::with_help(
-            format!("schedule {} does not exist", args.job),
+            format!("schedule {id} does not exist"),
             "`dogwatch fleet ls` lists the schedules",
         )),
     }
@@ -88,9 +119,9 @@ pub fn unschedule(args: &JobArgs) -> Result<u8, CliError> {
 
 /// Runs `dogwatch fleet bundle` and returns the exit code.
 pub fn bundle(args: &Bundle) -> Result<u8, CliError> {
-    let id = &args.job.job;
     let operator = connect(&args.job.dir)?;
-    let record = find(&operator, id)?;
+    let id = parse(&operator, &args.job.job)?;
+    let record = find(&operator, &id)?;
     let name = record.result.as_ref().and_then(|result| result.bundle.clone());
     let Some(name) = name else {
         let branch = record.result.and_then(|result| result.branch);

@@ -6,12 +6,14 @@ mod demo;
 mod dir;
 mod jobs;
 mod kept;
+mod listing;
 mod poison;
 mod server;
+mod server_log;
 mod session;
 mod steer;
 
-use crate::error::CliError;
+use crate::error::{CliError, print_line};
 use clap::Subcommand;
 pub use dir::FleetDir;
 use dir::{DirArgs, secret};
@@ -20,6 +22,7 @@ use dogwatch_fleet::record::Control;
 use dogwatch_fleet::server::book::OPERATOR;
 use dogwatch_fleet::server::{self as files, Book, BookError, Listen, Role, config};
 pub use server::version_of as installed_version;
+use std::net::{SocketAddr, ToSocketAddrs};
 
 /// Run jobs on many machines
 ///
@@ -133,6 +136,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 fn init(args: &Init) -> Result<u8, CliError> {
+    let reachable = reachable(&args.listen)?;
     let dir = args.dir.dir()?;
     dir.create()?;
     let operator: Name = OPERATOR.parse().map_err(|_| CliError::internal("the operator has no name"))?;
@@ -144,7 +148,31 @@ fn init(args: &Init) -> Result<u8, CliError> {
     }
     // The book comes last: a directory without it holds no fleet, so a failed `init` can be repeated.
     dir.save(&book)?;
-    super::print(made(&dir, &book).as_bytes())
+    super::print(made(&dir, &book).as_bytes())?;
+    if let Some(note) = reachable {
+        print_line(&note);
+    }
+    Ok(0)
+}
+
+/// Checks the address at which workers reach the server. Returns a note if other machines cannot use it.
+fn reachable(listen: &Listen) -> Result<Option<String>, CliError> {
+    let host = listen.host.trim_start_matches('[').trim_end_matches(']');
+    let resolved = (host, listen.port).to_socket_addrs();
+    let addresses: Vec<SocketAddr> = resolved.map(Iterator::collect).map_err(|error| {
+        CliError::with_help(
+            format!("cannot find the address of `{host}`: {error}"),
+            "pass --listen a host name that resolves, or an address of this machine, as workers reach it",
+        )
+    })?;
+    let any = addresses.iter().any(|address| address.ip().is_unspecified());
+    Ok(any.then(|| {
+        format!(
+            "note: join lines name {listen}, which reaches the server only from this machine; for workers on other \
+             machines, make the fleet with `--listen NAME:{port}`, the name or address of this machine",
+            port = listen.port
+        )
+    }))
 }
 
 fn made(dir: &FleetDir, book: &Book) -> String {
@@ -152,7 +180,7 @@ fn made(dir: &FleetDir, book: &Book) -> String {
     let default = dir.path() == dogwatch_host::store::home::user_state_dir().join("fleet");
     let flag = if default { String::new() } else { flag(dir.path()) };
     format!(
-        "made the fleet {name} in {dir}\n  \
+        "made fleet `{name}` in {dir}\n  \
            {config}  the server's configuration: TLS, every message synced\n  \
            {users}  the users, with secrets\n  \
            {ca}, {cert}  certificates, valid for ten years\n  \
@@ -181,6 +209,7 @@ fn join(args: &Join) -> Result<u8, CliError> {
     let line = dir.line(&book, user)?;
     server::reload(&dir)?;
     steer::create_accounts(&dir, &user.accounts);
+    steer::admit(&dir, &args.name);
     super::print(format!("{line}\n").as_bytes())
 }
 
@@ -190,6 +219,7 @@ fn revoke(args: &Revoke) -> Result<u8, CliError> {
     let text = match server::reload(&dir)? {
         true => {
             steer::wait_until_refused(&dir, &book, &user)?;
+            steer::mark_revoked(&dir, &args.name);
             format!("revoked {}: the server has disconnected it and refuses its secret\n", args.name)
         }
         false => format!("revoked {}; the server does not run on this machine\n", args.name),

@@ -2,6 +2,7 @@
 
 use super::dir::{DirArgs, FleetDir};
 use super::kept::{Kept, Program};
+use super::server_log::ServerLog;
 use super::{poison, steer};
 use crate::error::{CliError, print_line};
 use dogwatch_core::record::notification::NotifyPolicy;
@@ -9,22 +10,15 @@ use dogwatch_fleet::server::audit::{self, INSTALL};
 use dogwatch_fleet::server::{self as files, Book, Fault, Role, Version};
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use dogwatch_host::sys::{SignalFd, block, ignores};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, kill_process};
 use std::ffi::OsStr;
 use std::io;
-use std::net::{TcpStream, ToSocketAddrs};
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-/// How long the server may take until it accepts connections. Large streams take a while to read.
-const READY: Duration = Duration::from_secs(60);
-/// The time between two attempts to connect to a server that starts.
-const TRY_EVERY: Duration = Duration::from_millis(50);
-/// How long one attempt to connect may take.
-const CONNECT: Duration = Duration::from_secs(1);
 /// How long the server may take to end before it is killed. It stores its state first.
 const END: Duration = Duration::from_secs(10);
 /// How long `nats-server --version` may take.
@@ -91,6 +85,7 @@ pub fn version_of(program: &std::path::Path) -> Result<Version, CliError> {
 /// The running server, under a keeper: it ends when this process does, however that happens.
 struct Server {
     kept: Kept,
+    log: ServerLog,
     notify: NotifyPolicy,
 }
 
@@ -98,60 +93,70 @@ impl Server {
     fn start(program: &std::path::Path, dir: &FleetDir) -> Result<Server, CliError> {
         let config = dir.file(files::CONFIG);
         let argv: [&OsStr; 3] = [program.as_os_str(), OsStr::new("-c"), config.as_os_str()];
-        let stderr = io::stderr();
-        let program = Program { argv: &argv, env: &[], dir: dir.path(), log: stderr.as_fd() };
+        let cannot = |e: io::Error| CliError::internal(format!("cannot start the server: {e}"));
+        let (output, log) = io::pipe().map_err(cannot)?;
+        let program = Program { argv: &argv, env: &[], dir: dir.path(), log: log.as_fd() };
         let notify = crate::loading::user_notify()?;
         let started = Kept::new(None).and_then(|mut kept| kept.start(&program).map(|()| kept));
-        let kept = started.map_err(|e| CliError::internal(format!("cannot start the server: {e}")))?;
-        Ok(Server { kept, notify })
+        let kept = started.map_err(cannot)?;
+        // The server's copy is the last one, so the output ends with the server.
+        drop(log);
+        let log = ServerLog::read(output).map_err(cannot)?;
+        Ok(Server { kept, log, notify })
     }
 
-    /// Waits until the server is ready, sets the fleet up, and waits for a signal or the end of the server.
+    /// Sets the fleet up as soon as the server answers, and waits for a signal or the end of the server.
     fn supervise(&mut self, signals: &SignalFd, dir: &FleetDir, book: &Book) -> Result<u8, CliError> {
-        let began = Instant::now();
-        let address = ("127.0.0.1", book.listen.port);
-        loop {
-            if let Some(code) = self.wait(signals, TRY_EVERY)? {
+        let cannot = |e: io::Error| CliError::internal(format!("cannot start a thread: {e}"));
+        let (ready, done) = io::pipe().map_err(cannot)?;
+        let (line, port) = (steer::local_line(dir, book)?, book.listen.port);
+        let (to, accounts) = (line.clone(), book.accounts());
+        // A request to a server that hangs must not keep a signal waiting.
+        let set_up = move || {
+            let result = steer::set_up(&to, &accounts);
+            drop(done);
+            result
+        };
+        let set_up = std::thread::Builder::new().name("set up".into()).spawn(set_up).map_err(cannot)?;
+        while !set_up.is_finished() {
+            if let Some(code) = self.wait(signals, Some(ready.as_fd()), port)? {
                 return Ok(code);
             }
-            let target = address.to_socket_addrs().ok().and_then(|mut all| all.next());
-            if target.is_some_and(|target| TcpStream::connect_timeout(&target, CONNECT).is_ok()) {
-                break;
-            }
-            if began.elapsed() > READY {
-                return Err(CliError::internal(format!(
-                    "the server does not listen after {} s",
-                    READY.as_secs()
-                )));
-            }
         }
-        let line = steer::set_up(dir, book)?;
-        poison::follow(line, self.notify.clone(), dir.path().to_owned())
-            .map_err(|e| CliError::internal(format!("cannot start a thread: {e}")))?;
+        set_up.join().map_err(|_| CliError::internal("the setup of the fleet failed"))??;
+        // Another server may use the port and have answered.
+        if let Some(code) = self.wait(signals, Some(ready.as_fd()), port)? {
+            return Ok(code);
+        }
+        self.log.show_trouble();
+        poison::follow(line, self.notify.clone(), dir.path().to_owned()).map_err(cannot)?;
         crate::commands::print(greeting(dir, book)?.as_bytes())?;
         loop {
-            if let Some(code) = self.wait(signals, Duration::MAX)? {
+            if let Some(code) = self.wait(signals, None, port)? {
                 return Ok(code);
             }
         }
     }
 
-    /// Waits for a signal, and returns its exit code. Fails if the server has ended.
-    fn wait(&mut self, signals: &SignalFd, limit: Duration) -> Result<Option<u8>, CliError> {
-        let limit = (limit != Duration::MAX).then(|| timespec(limit));
-        let mut fds = [PollFd::new(signals, PollFlags::IN), PollFd::new(&self.kept, PollFlags::IN)];
-        match poll(&mut fds, limit.as_ref()) {
+    /// Waits for a signal, and returns its exit code. Returns also when `other` is ready. Fails if the server has ended.
+    fn wait(
+        &mut self,
+        signals: &SignalFd,
+        other: Option<BorrowedFd<'_>>,
+        port: u16,
+    ) -> Result<Option<u8>, CliError> {
+        let mut fds = vec![PollFd::new(signals, PollFlags::IN), PollFd::new(&self.kept, PollFlags::IN)];
+        fds.extend(other.as_ref().map(|fd| PollFd::new(fd, PollFlags::IN)));
+        match poll(&mut fds, None) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(CliError::internal(format!("cannot wait for the server: {error}"))),
         }
         if let Ok(Some(number)) = signals.take() {
             return Ok(Some(u8::try_from(128 + number).unwrap_or(1)));
         }
-        match self.kept.exited().map_err(|e| CliError::internal(e.to_string()))? {
-            Some(how) => Err(CliError::with_help(
-                format!("the server ended ({how})"),
-                "its last lines above say why; another server may use the port",
-            )),
+        let how = self.kept.exited().map_err(|e| CliError::internal(e.to_string()))?.map(str::to_owned);
+        match how {
+            Some(how) => Err(ended(&how, self.log.why_ended(), port)),
             None => Ok(None),
         }
     }
@@ -160,6 +165,21 @@ impl Server {
     fn end(mut self) {
         // A keeper that cannot do so ends the server when it is dropped.
         let _ = self.kept.end(END);
+    }
+}
+
+/// Explains why the server ended.
+fn ended(how: &str, why: Option<String>, port: u16) -> CliError {
+    let why = why.unwrap_or_else(|| "it printed nothing".to_owned());
+    match why.contains("address already in use") {
+        true => CliError::with_help(
+            format!("cannot start the server: port {port} is already in use"),
+            "stop the program that uses it, or make the fleet with another port: `dogwatch fleet init --listen HOST:PORT`",
+        ),
+        false => CliError::with_help(
+            format!("the server ended ({how}): {why}"),
+            "`dogwatch doctor` checks the server and its configuration",
+        ),
     }
 }
 
@@ -205,11 +225,4 @@ fn signals() -> io::Result<SignalFd> {
     wanted.retain(|signal| !ignores(*signal));
     block(&wanted)?;
     SignalFd::new(&wanted)
-}
-
-fn timespec(time: Duration) -> Timespec {
-    Timespec {
-        tv_sec: i64::try_from(time.as_secs()).unwrap_or(i64::MAX),
-        tv_nsec: i64::from(time.subsec_nanos()),
-    }
 }

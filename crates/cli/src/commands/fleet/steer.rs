@@ -1,27 +1,26 @@
 //! Requests of the operator to a running fleet.
 
 use super::dir::{DirArgs, FleetDir};
+use super::listing;
 use crate::error::{CliError, print_line};
-use crate::local;
 use dogwatch_core::text::printable;
-use dogwatch_fleet::operator::{Fleet, Operator};
-use dogwatch_fleet::record::JobState;
-use dogwatch_fleet::server::{Book, OPERATOR_LINE, Role, User};
+use dogwatch_fleet::operator::Operator;
+use dogwatch_fleet::server::{Book, OPERATOR_LINE, User};
 use dogwatch_fleet::setup::Setup;
 use dogwatch_fleet::{FleetError, JoinLine, Name};
-use dogwatch_host::clock;
 use std::time::{Duration, Instant};
 
 /// How long a server may take to refuse a revoked secret after a reload.
 const REFUSED: Duration = Duration::from_secs(10);
 /// The time between two attempts to connect with a revoked secret.
 const TRY_EVERY: Duration = Duration::from_millis(50);
-/// How long a server that starts may take to answer.
-const STARTING: Duration = Duration::from_secs(30);
+/// How long a server that starts may take to answer. Large streams take a while to read.
+const STARTING: Duration = Duration::from_secs(60);
 
-/// Ask a worker to finish its jobs and take no more
+/// Let a worker give its jobs back, take no more, and end
 ///
-/// Use it before you upgrade or restart a machine. The worker's jobs move to others.
+/// Use it before you upgrade or restart a machine. Other workers continue the jobs. A drained worker ends again whenever it is
+/// started, until you drain it with --undo.
 #[derive(clap::Args)]
 pub struct Drain {
     /// Name of the worker
@@ -43,16 +42,29 @@ pub struct Ls {
     dir: DirArgs,
 }
 
-/// The most jobs to list.
-const MAX_JOBS: usize = 50;
-
 /// Runs `dogwatch fleet drain` and returns the exit code.
 pub fn drain(args: &Drain) -> Result<u8, CliError> {
     let operator = connect(&args.dir)?;
-    operator.drain(&args.name, !args.undo).map_err(|error| failed(&error))?;
-    let text = match args.undo {
-        true => format!("{} may take jobs again\n", args.name),
-        false => format!("{} ends its jobs and takes no more\n", args.name),
+    let fleet = operator.fleet().map_err(|error| failed(&error))?;
+    let name = &args.name;
+    // Another machine of the operator has no book. There, only workers that the fleet has seen are known.
+    let joined = args.dir.dir()?.book().is_ok_and(|book| book.workers().any(|user| user.name == *name));
+    if !joined && !fleet.knows(name) {
+        return Err(CliError::with_help(
+            format!("worker `{name}` does not exist"),
+            "`dogwatch fleet ls` lists the workers",
+        ));
+    }
+    let was_draining = fleet.draining.contains(name);
+    operator.drain(name, !args.undo).map_err(|error| failed(&error))?;
+    let text = match (args.undo, was_draining) {
+        (true, true) => format!("{name} may take jobs again; start it again if it has ended\n"),
+        (true, false) => format!("{name} was not drained; it may take jobs\n"),
+        (false, _) => {
+            format!(
+                "{name} gives its jobs back and ends; let it work again with `dogwatch fleet drain {name} --undo`\n"
+            )
+        }
     };
     crate::commands::print(text.as_bytes())
 }
@@ -65,79 +77,8 @@ pub fn ls(args: &Ls) -> Result<u8, CliError> {
     // Another machine of the operator has no book: the workers that are present are listed all the same.
     let book = dir.book().ok();
     match args.json {
-        true => crate::commands::print_json(&json(&fleet)),
-        false => crate::commands::print(printable(&table(&fleet, book.as_ref())).as_bytes()),
-    }
-}
-
-fn json(fleet: &Fleet) -> serde_json::Value {
-    let jobs = fleet.jobs.iter().map(|(id, record)| {
-        let waiting = fleet.why_waiting(id, record);
-        serde_json::json!({"job": id.to_string(), "record": record, "waiting": waiting})
-    });
-    let queues = fleet.queues.iter().map(|queue| {
-        serde_json::json!({
-            "account": queue.name, "queued": queue.queued, "held": queue.held, "cap": queue.cap, "parked": queue.parked,
-        })
-    });
-    let schedules =
-        fleet.schedules.iter().map(|(id, rule)| serde_json::json!({"name": id.to_string(), "every": rule}));
-    serde_json::json!({
-        "workers": fleet.machines,
-        "schedules": schedules.collect::<Vec<_>>(),
-        "queues": queues.collect::<Vec<_>>(),
-        "jobs": jobs.collect::<Vec<_>>(),
-    })
-}
-
-fn table(fleet: &Fleet, book: Option<&Book>) -> String {
-    let now = clock::now().wall;
-    let mut text = String::new();
-    for machine in fleet.entries(now) {
-        let detail = machine.detail.or(machine.why).unwrap_or_default();
-        let version = machine.version.map_or_else(String::new, |version| format!("dogwatch {version}, "));
-        let since = local::clock(machine.since);
-        text.push_str(&format!(
-            "worker  {:<16}  {:<10}  since {since}  {version}{detail}\n",
-            machine.name,
-            state(machine.state)
-        ));
-    }
-    let away = book.into_iter().flat_map(|book| &book.users).filter(|user| {
-        user.role == Role::Worker && fleet.machines.iter().all(|machine| machine.worker != user.name)
-    });
-    for User { name, accounts, .. } in away {
-        let accounts: Vec<&str> = accounts.iter().map(Name::as_str).collect();
-        text.push_str(&format!(
-            "worker  {:<16}  away        accounts {}\n",
-            name.as_str(),
-            accounts.join(" ")
-        ));
-    }
-    text.push_str(&format!("{}\n", fleet.summary()));
-    for (id, rule) in &fleet.schedules {
-        text.push_str(&format!("every   {id}  {rule}\n"));
-    }
-    for (id, record) in fleet.jobs.iter().rev().take(MAX_JOBS) {
-        let run = record.run.as_ref().map_or_else(String::new, |run| format!("  run {run}"));
-        let detail = record.result.as_ref().filter(|_| record.state == JobState::Poisoned);
-        let detail = detail.and_then(|result| result.detail.clone()).or(fleet.why_waiting(id, record));
-        let detail = detail.map_or_else(String::new, |why| format!("  ({why})"));
-        text.push_str(&format!(
-            "job     {id}  {}  {}{run}  {}{detail}\n",
-            record.state.as_str(),
-            record.owner,
-            record.title
-        ));
-    }
-    text
-}
-
-fn state(state: dogwatch_server::MachineState) -> &'static str {
-    match state {
-        dogwatch_server::MachineState::Connecting => "connecting",
-        dogwatch_server::MachineState::Up => "present",
-        dogwatch_server::MachineState::Down => "lost",
+        true => crate::commands::print_json(&listing::json(&fleet)),
+        false => crate::commands::print(printable(&listing::table(&fleet, book.as_ref())).as_bytes()),
     }
 }
 
@@ -161,22 +102,25 @@ pub fn failed(error: &FleetError) -> CliError {
     }
 }
 
-/// Creates the streams, buckets and queues of a fleet whose server has just started. Returns the operator's join line.
-pub fn set_up(dir: &FleetDir, book: &Book) -> Result<JoinLine, CliError> {
+/// Returns the operator's join line for a server on this machine.
+pub fn local_line(dir: &FleetDir, book: &Book) -> Result<JoinLine, CliError> {
     let line = crate::fleet_line::operator(&dir.file(OPERATOR_LINE))?;
     // The server may be reachable by its public name only from outside.
-    let line = JoinLine { servers: vec![format!("127.0.0.1:{}", book.listen.port)], ..line };
+    Ok(JoinLine { servers: vec![format!("127.0.0.1:{}", book.listen.port)], ..line })
+}
+
+/// Creates the streams, buckets and queues of a fleet whose server has just started.
+pub fn set_up(line: &JoinLine, accounts: &[Name]) -> Result<(), CliError> {
     let began = Instant::now();
     loop {
-        let done =
-            Operator::connect(&line).and_then(|operator| operator.set_up(&book.accounts(), Setup::default()));
+        let done = Operator::connect(line).and_then(|operator| operator.set_up(accounts, Setup::default()));
         match done {
-            Ok(()) => return Ok(line),
+            Ok(()) => return Ok(()),
             Err(error) if began.elapsed() > STARTING => return Err(failed(&error)),
             Err(FleetError::Refused { code, description }) => {
                 return Err(failed(&FleetError::Refused { code, description }));
             }
-            // JetStream starts a moment after the port is open.
+            // The server opens its port, and JetStream a moment after it.
             Err(_) => std::thread::sleep(TRY_EVERY),
         }
     }
@@ -192,6 +136,27 @@ pub fn create_accounts(dir: &FleetDir, accounts: &[Name]) {
         print_line(
             "note: the server does not answer; `dogwatch fleet up` creates the queues of new accounts",
         );
+    }
+}
+
+/// Forgets what was wanted of an earlier worker with this name.
+pub fn admit(dir: &FleetDir, name: &Name) {
+    tell_server(dir, |operator| operator.admit(name));
+}
+
+/// Records that a worker was revoked, so that it is listed as such.
+pub fn mark_revoked(dir: &FleetDir, name: &Name) {
+    tell_server(dir, |operator| operator.revoke(name));
+}
+
+/// Sends a request that may be lost if the server is away.
+fn tell_server(dir: &FleetDir, request: impl FnOnce(&Operator) -> Result<(), FleetError>) {
+    let line = crate::fleet_line::operator(&dir.file(OPERATOR_LINE)).ok();
+    let operator = line.and_then(|line| Operator::connect(&line).ok());
+    if let Some(operator) = operator
+        && let Err(error) = request(&operator)
+    {
+        print_line(&format!("warning: {error}"));
     }
 }
 
