@@ -285,9 +285,12 @@ pub fn inbox_prefix(worker: &Name) -> String {
 /// only nodes of graphs that the operator queued.
 pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
     let own_want = key_subject(KV_WANT, &worker_key(worker));
-    let mut publish =
-        vec![format!("$KV.{KV_HERE}.{worker}"), format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.{own_want}")];
-    let mut subscribe = vec![format!("{}.>", inbox_prefix(worker)), own_want];
+    let mut publish = vec![
+        format!("$KV.{KV_HERE}.{worker}"),
+        format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.{own_want}"),
+        format!("$JS.API.CONSUMER.CREATE.KV_{KV_WANT}.*.{own_want}"),
+    ];
+    let mut subscribe = vec![format!("{}.>", inbox_prefix(worker))];
     for account in accounts {
         let reserved = key_subject(KV_LIMITS, &reserved_key(account));
         publish.extend([
@@ -306,19 +309,17 @@ pub fn worker_permissions(worker: &Name, accounts: &[Name]) -> Permissions {
             format!("$JS.API.DIRECT.GET.KV_{KV_WANT}.$KV.{KV_WANT}.{account}.*"),
             format!("$JS.API.DIRECT.GET.KV_{KV_LIMITS}.$KV.{KV_LIMITS}.{account}"),
             format!("$JS.API.DIRECT.GET.KV_{KV_LIMITS}.{reserved}"),
+            format!("$JS.API.CONSUMER.CREATE.KV_{KV_JOBS}.*.$KV.{KV_JOBS}.{account}.*"),
+            format!("$JS.API.CONSUMER.CREATE.KV_{KV_WANT}.*.$KV.{KV_WANT}.{account}.*"),
+            format!("$JS.API.CONSUMER.CREATE.KV_{KV_LIMITS}.*.$KV.{KV_LIMITS}.{account}"),
+            format!("$JS.API.CONSUMER.CREATE.KV_{KV_LIMITS}.*.{reserved}"),
             format!("dw.ev.{account}.*"),
             format!("$JS.API.DIRECT.GET.{EVENTS}.dw.ev.{account}.*"),
             format!("$JS.API.CONSUMER.CREATE.{EVENTS}.*.dw.ev.{account}.*"),
             format!("dw.cost.{account}.*"),
             format!("$JS.API.DIRECT.GET.{COST}.dw.cost.{account}.*"),
         ]);
-        subscribe.extend([
-            format!("dw.ctl.{account}.*"),
-            format!("dw.end.{account}.*"),
-            format!("$KV.{KV_WANT}.{account}.*"),
-            format!("$KV.{KV_LIMITS}.{account}"),
-            reserved,
-        ]);
+        subscribe.extend([format!("dw.ctl.{account}.*"), format!("dw.end.{account}.*")]);
     }
     // The name of a reading consumer is random, and only its creation says what it reads.
     publish.push(format!("$JS.API.CONSUMER.MSG.NEXT.{EVENTS}.*"));

@@ -84,6 +84,28 @@ impl NodeJob {
     pub fn title(&self) -> String {
         format!("node {} of {}", self.node, self.graph)
     }
+
+    /// Returns the document for the queue, or why it has no room there.
+    pub fn document(&self) -> Result<Vec<u8>, String> {
+        let document = serde_json::to_vec(self).map_err(|error| error.to_string())?;
+        if document.len() > MAX_NODE {
+            return Err(format!("the prompt is too long: a node has room for {MAX_NODE} bytes"));
+        }
+        Ok(document)
+    }
+
+    /// Reads a document of the queue, or says why no worker can.
+    pub fn read(document: &[u8]) -> Result<NodeJob, String> {
+        if document.len() > MAX_NODE {
+            return Err(format!("the node is larger than {MAX_NODE} bytes"));
+        }
+        let node: NodeJob =
+            serde_json::from_slice(document).map_err(|error| format!("not a node: {error}"))?;
+        if node.v > JOB_VERSION {
+            return Err("it is written for a newer dogwatch".to_owned());
+        }
+        Ok(node)
+    }
 }
 
 /// The presence of a worker: what it offers, and what it does.
@@ -224,6 +246,27 @@ mod tests {
         let text = r#"{"v":1,"repo":"r","commit":"c","path":"p","account":"acme","new":true}"#;
         let job: Job = serde_json::from_str(text).expect("a job");
         assert_eq!((job.needs.len(), job.scheduled), (0, false));
+    }
+
+    #[test]
+    fn a_node_has_room_for_a_long_prompt_and_not_for_a_longer_one() {
+        let node = |prompt: usize| NodeJob {
+            v: JOB_VERSION,
+            graph: "nightly".parse().expect("a name"),
+            node: "api".to_owned(),
+            commit: "c".to_owned(),
+            prompt: "x".repeat(prompt),
+        };
+        let rest = node(0).document().expect("a document").len();
+        let longest = node(MAX_NODE - rest).document().expect("a document");
+        assert_eq!(longest.len(), MAX_NODE);
+        assert_eq!(NodeJob::read(&longest), Ok(node(MAX_NODE - rest)));
+        let why = node(MAX_NODE - rest + 1).document().expect_err("too long");
+        assert_eq!(why, "the prompt is too long: a node has room for 786432 bytes");
+        let why = NodeJob::read(&[longest, b" ".to_vec()].concat()).expect_err("too long");
+        assert_eq!(why, "the node is larger than 786432 bytes");
+        let newer = NodeJob { v: JOB_VERSION + 1, ..node(0) }.document().expect("a document");
+        assert_eq!(NodeJob::read(&newer).expect_err("newer"), "it is written for a newer dogwatch");
     }
 
     #[test]

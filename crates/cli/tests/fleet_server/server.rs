@@ -184,6 +184,21 @@ fn a_worker_uses_its_own_secret_and_accounts_and_nothing_else() {
         });
         assert!(asked.is_err(), "{api}: {asked:?}");
     }
+    // A worker follows the keys of its accounts, and no others.
+    let worker_follows = |named: &str, filter: &str| {
+        let inbox = format!("{}.x", names::inbox_prefix(&name("anna")));
+        let config = serde_json::json!({
+            "name": "x", "deliver_subject": inbox, "ack_policy": "none", "filter_subject": filter, "mem_storage": true,
+        });
+        let body = serde_json::json!({ "stream_name": "KV_dw_jobs", "config": config, "action": "create" });
+        let api = format!("CONSUMER.CREATE.KV_dw_jobs.x.{named}");
+        worker.run(async |c: &Client| c.clone().with_request_timeout(soon).api(&api, &body).await)
+    };
+    let (own, other) = ("$KV.dw_jobs.acme.j1", "$KV.dw_jobs.corp.j1");
+    assert!(worker_follows(own, own).is_ok());
+    assert_eq!(worker_follows(other, other).expect_err("denied"), FleetError::NoAnswer);
+    let refused = worker_follows(own, other).expect_err("another filter than the subject says");
+    assert!(matches!(refused, FleetError::Refused { .. }), "{refused}");
     // The operator may do all of it, so the requests themselves are right.
     let queued = operator
         .run(async |c: &Client| c.publish(&job("corp").queue_subject(), &[], b"{}".to_vec(), None).await);

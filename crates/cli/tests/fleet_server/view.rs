@@ -68,6 +68,7 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
     send(&worker, &here, &[], serde_json::to_vec(&presence).expect("JSON"));
     let record: JobRecord = serde_json::from_value(json!({
         "state": "running", "owner": "anna", "nonce": "n", "epoch": 1, "sequence": 1, "run": run, "title": "loop",
+        "graph": "nightly",
     }))
     .expect("a record");
     assert_eq!(record.state, JobState::Running);
@@ -81,6 +82,7 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
     let socket = fleet.project.path("all");
     let listed = until(&socket, "/v1/runs", "the run", |all| all["runs"][0]["host"] == "anna");
     assert_eq!(listed["runs"][0]["run"], json!(run));
+    assert_eq!(listed["runs"][0]["graph"], "nightly");
     assert_eq!(listed["runs"][0]["alive"], true);
     let offset = first.len().to_string();
     send(&worker, &job.events_subject(), &[(names::H_OFFSET, &offset)], second.to_vec());

@@ -7,6 +7,7 @@
 mod machine;
 mod record;
 pub mod reserve;
+pub mod spread;
 #[cfg(test)]
 mod tests;
 

@@ -3,7 +3,7 @@
 use super::{Client, FleetError, Stored, next};
 use crate::names;
 use bytes::Bytes;
-use serde_json::json;
+use serde_json::{Value, json};
 use std::time::Duration;
 
 /// How many messages one request asks for.
@@ -22,22 +22,30 @@ pub enum From {
     Sequence(u64),
 }
 
+impl From {
+    /// Writes where to begin into the settings of a consumer.
+    pub(super) fn configure(self, config: &mut Value) {
+        config["deliver_policy"] = match self {
+            From::First => "all",
+            From::Last => "last_per_subject",
+            From::Sequence(_) => "by_start_sequence",
+        }
+        .into();
+        if let From::Sequence(sequence) = self {
+            config["opt_start_seq"] = sequence.into();
+        }
+    }
+}
+
 impl Client {
     /// Reads the stored messages of a subject, which may contain wildcards, in their order.
     pub async fn read(&self, stream: &str, filter: &str, from: From) -> Result<Vec<Stored>, FleetError> {
         let name = new_name()?;
         let mut config = json!({
             "name": name, "ack_policy": "none", "filter_subject": filter, "mem_storage": true, "num_replicas": 1,
-            "inactive_threshold": INACTIVE.as_nanos() as u64, "deliver_policy": "all", "replay_policy": "instant",
+            "inactive_threshold": INACTIVE.as_nanos() as u64, "replay_policy": "instant",
         });
-        match from {
-            From::First => {}
-            From::Last => config["deliver_policy"] = "last_per_subject".into(),
-            From::Sequence(sequence) => {
-                config["deliver_policy"] = "by_start_sequence".into();
-                config["opt_start_seq"] = sequence.into();
-            }
-        }
+        from.configure(&mut config);
         let create = json!({ "stream_name": stream, "config": config, "action": "create" });
         let info = self.api(&format!("CONSUMER.CREATE.{stream}.{name}.{filter}"), &create).await?;
         let mut left = info["num_pending"].as_u64().unwrap_or(0);

@@ -1,6 +1,9 @@
-//! Following the keys of a bucket.
+//! Following the keys of a bucket, or the messages of a subject.
+//!
+//! The server sends a message here after it has stored it. A plain subscription would hear it before that, and the next read
+//! could still return the value before it.
 
-use super::reading::{new_name, stored};
+use super::reading::{From, new_name, stored};
 use super::{Client, FleetError, Stored, next};
 use crate::names;
 use serde_json::json;
@@ -12,25 +15,39 @@ const INACTIVE: Duration = Duration::from_secs(10);
 /// The pause after an attempt that failed.
 const RETRY: Duration = Duration::from_millis(100);
 
-/// Follows the keys of a bucket: first their values, then every change, in the order of the server.
+/// Follows messages: first those that are stored, then new ones, in the order of the server.
 pub struct Watch {
     client: Client,
-    bucket: String,
+    stream: String,
     filter: String,
+    /// The part of the subjects before the keys of a bucket.
+    prefix: String,
+    from: From,
     connections: watch::Receiver<u64>,
     changes: Option<async_nats::Subscriber>,
 }
 
 impl Client {
-    /// Follows the keys of a bucket that match the filter (`>` for all).
+    /// Follows the keys of a bucket that match the filter (`>` for all): first their values, then every change. After a lost
+    /// connection it repeats the values.
     pub fn watch(&self, bucket: &str, filter: &str) -> Watch {
-        let (bucket, filter) = (bucket.to_owned(), filter.to_owned());
-        Watch { client: self.clone(), bucket, filter, connections: self.connections(), changes: None }
+        let (stream, filter) = (names::bucket_stream(bucket), names::key_subject(bucket, filter));
+        self.follow(stream, filter, names::key_subject(bucket, ""), From::Last)
+    }
+
+    /// Follows all messages of a subject. After a lost connection it continues where it was.
+    pub fn tail(&self, stream: &str, subject: &str) -> Watch {
+        self.follow(stream.to_owned(), subject.to_owned(), String::new(), From::First)
+    }
+
+    fn follow(&self, stream: String, filter: String, prefix: String, from: From) -> Watch {
+        let (client, connections) = (self.clone(), self.connections());
+        Watch { client, stream, filter, prefix, from, connections, changes: None }
     }
 }
 
 impl Watch {
-    /// Waits for the next value of a key. After a lost connection it repeats the values of all keys.
+    /// Waits for the next message. Dropping the future loses none.
     pub async fn next(&mut self) -> Stored {
         loop {
             let Some(changes) = &mut self.changes else {
@@ -51,26 +68,29 @@ impl Watch {
                 continue;
             };
             if let Some(mut stored) = stored(message) {
-                let prefix = names::key_subject(&self.bucket, "");
-                stored.subject = stored.subject.trim_start_matches(&prefix).to_owned();
+                if self.from != From::Last {
+                    self.from = From::Sequence(stored.sequence + 1);
+                }
+                if let Some(key) = stored.subject.strip_prefix(&self.prefix) {
+                    stored.subject = key.to_owned();
+                }
                 return stored;
             }
         }
     }
 
     async fn begin(&self) -> Result<async_nats::Subscriber, FleetError> {
-        let (nats, name) = (&self.client.nats, new_name()?);
-        let (inbox, stream) = (nats.new_inbox(), names::bucket_stream(&self.bucket));
-        let filter = names::key_subject(&self.bucket, &self.filter);
+        let (nats, name, inbox) = (&self.client.nats, new_name()?, self.client.nats.new_inbox());
         let changes = nats.subscribe(inbox.clone()).await;
         let changes = changes.map_err(|error| FleetError::BadAnswer(error.to_string()))?;
-        let config = json!({
-            "name": name, "deliver_subject": inbox, "ack_policy": "none", "filter_subject": filter, "mem_storage": true,
-            "num_replicas": 1, "inactive_threshold": INACTIVE.as_nanos() as u64, "deliver_policy": "last_per_subject",
+        let mut config = json!({
+            "name": name, "deliver_subject": inbox, "ack_policy": "none", "filter_subject": self.filter,
+            "mem_storage": true, "num_replicas": 1, "inactive_threshold": INACTIVE.as_nanos() as u64,
             "replay_policy": "instant",
         });
-        let create = json!({ "stream_name": stream, "config": config, "action": "create" });
-        self.client.api(&format!("CONSUMER.CREATE.{stream}.{name}.{filter}"), &create).await?;
+        self.from.configure(&mut config);
+        let create = json!({ "stream_name": self.stream, "config": config, "action": "create" });
+        self.client.api(&format!("CONSUMER.CREATE.{}.{name}.{}", self.stream, self.filter), &create).await?;
         Ok(changes)
     }
 }

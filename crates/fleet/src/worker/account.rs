@@ -3,7 +3,7 @@
 use super::Worker;
 use super::reserving::budget_of;
 use super::running::Order;
-use crate::client::{Client, FleetError};
+use crate::client::{Client, FleetError, Stored};
 use crate::names::{self, JobId, Name};
 use crate::record::{Limit, Parked, why_parked};
 use dogwatch_core::time::dur::Dur;
@@ -11,6 +11,7 @@ use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::time::Duration;
 
 /// How long after the reset the account stays parked: clocks differ, and a provider may be late.
 pub const AFTER_RESET: Dur = Dur::from_secs(15);
@@ -18,36 +19,35 @@ pub const AFTER_RESET: Dur = Dur::from_secs(15);
 const SAME: i64 = 5_000;
 /// How often a limit is written if other workers also write.
 const TRIES: u32 = 5;
+/// The pause before the limits of an account are read again.
+const RETRY: Duration = Duration::from_millis(500);
 
 /// Follows the limits of an account, and passes them on to its runs here.
 pub(super) async fn follow(worker: Arc<Worker>, account: Name) {
-    let subject = names::key_subject(names::KV_LIMITS, account.as_str());
-    let mut connections = worker.client.connections();
-    let Ok(mut changes) = worker.client.subscribe(&subject).await else { return };
-    let reserved = names::key_subject(names::KV_LIMITS, &names::reserved_key(&account));
-    let Ok(mut shares) = worker.client.subscribe(&reserved).await else { return };
+    let (client, reserved) = (&worker.client, names::reserved_key(&account));
+    let mut limits = client.watch(names::KV_LIMITS, account.as_str());
+    let mut shares = client.watch(names::KV_LIMITS, &reserved);
+    // An account without limits has no key, and then the watch says nothing.
+    let mut connections = client.connections();
+    let mut limit = loop {
+        match worker.limit(&account).await {
+            Ok((_, limit)) => break limit,
+            Err(_) => drop(tokio::time::timeout(RETRY, connections.changed()).await),
+        }
+    };
     let mut known = None;
     loop {
-        if let Ok((_, limit)) = worker.limit(&account).await {
-            worker.limits.send_modify(|all| drop(all.insert(account.clone(), limit.clone())));
-            if limit.until != known {
-                let before = std::mem::replace(&mut known, limit.until);
-                worker.pass_on(&account, before, &limit);
-            }
+        worker.limits.send_modify(|all| drop(all.insert(account.clone(), limit.clone())));
+        if limit.until != known {
+            let before = std::mem::replace(&mut known, limit.until);
+            worker.pass_on(&account, before, &limit);
         }
-        loop {
+        limit = loop {
             tokio::select! {
-                heard = changes.next() => match heard {
-                    Some(_) => break,
-                    None => return,
-                },
-                _ = connections.changed() => break,
-                heard = shares.next() => match heard {
-                    Some(_) => worker.shares.send_modify(|()| {}),
-                    None => return,
-                },
+                stored = limits.next() => break parse_limit(&stored),
+                _ = shares.next() => worker.shares.send_modify(|()| {}),
             }
-        }
+        };
     }
 }
 
@@ -172,9 +172,12 @@ impl Worker {
 /// Reads the limits of an account and their revision.
 pub(crate) async fn read_limit(client: &Client, account: &Name) -> Result<(u64, Limit), FleetError> {
     let stored = client.get(names::KV_LIMITS, account.as_str()).await?;
-    Ok(stored.map_or((0, Limit::default()), |stored| {
-        (stored.sequence, serde_json::from_slice(&stored.payload).unwrap_or_default())
-    }))
+    Ok(stored.map_or((0, Limit::default()), |stored| (stored.sequence, parse_limit(&stored))))
+}
+
+/// Returns the limits of an account. A key that was removed has none.
+fn parse_limit(stored: &Stored) -> Limit {
+    serde_json::from_slice(&stored.payload).unwrap_or_default()
 }
 
 /// Reads a counter.

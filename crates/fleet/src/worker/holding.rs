@@ -1,8 +1,9 @@
 //! One delivered job: carries out what the lease machine decides.
 
+use super::early::EarlyCheckout;
 use super::nodes::{self, Unread};
 use super::reserving::NO_SHARE;
-use super::running::{self, EarlyCheckout, Order};
+use super::running::{self, Order};
 use super::{Worker, is_new_enough, matches, now};
 use crate::client::{Delivery, FleetError, Reply};
 use crate::names::{self, JobId, Name};
@@ -64,7 +65,8 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     let (orders, heard) = mpsc::unbounded_channel();
     let (ticket, is_only) = worker.add(&id, job.spread, orders.clone());
     let heard = Some(heard);
-    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early: None };
+    let (early, full) = (None, false);
+    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early, full };
     holder.run(received).await;
     if let Some(early) = holder.early.take() {
         early.abandon(&holder.worker).await;
@@ -159,6 +161,8 @@ struct Holder {
     /// Whether this worker holds no other delivery of the job. Two deliveries would share a checkout.
     is_only: bool,
     early: Option<EarlyCheckout>,
+    /// Whether the run was ended because the disk is full.
+    full: bool,
 }
 
 impl Holder {
@@ -212,6 +216,7 @@ impl Holder {
             Decision::KeepDelivery => {
                 // The next one repeats it.
                 let _ = worker.client.reply(&self.delivery, &Reply::InProgress).await;
+                self.look_at_disk();
             }
             Decision::Start { epoch, run, until } => {
                 let how = if run.is_some() { "continues" } else { "starts" };
@@ -252,6 +257,15 @@ impl Holder {
         }
     }
 
+    /// Ends the run if the disk is full: it cannot write its record, and another worker can continue it. The look costs no
+    /// wake-up of its own.
+    fn look_at_disk(&mut self) {
+        if self.worker.is_full() && !std::mem::replace(&mut self.full, true) {
+            self.worker.say(&format!("{}: the disk is full: ending the run", self.id));
+            let _ = self.orders.send(Order::Fail("the disk of the worker is full".to_owned()));
+        }
+    }
+
     /// Gives the last answer to the queue. If it is lost, the next delivery finds the record and repeats it.
     async fn answer(&self, reply: &Reply) {
         for _ in 0..ANSWER_TRIES {
@@ -267,7 +281,8 @@ fn is_first_claim(record: &JobRecord) -> bool {
     record.epoch == 1 && record.state == JobState::Running
 }
 
-async fn sleep_until(at: Option<Boot>) {
+/// Waits until a moment, or forever.
+pub(super) async fn sleep_until(at: Option<Boot>) {
     match at {
         None => std::future::pending().await,
         Some(at) => tokio::time::sleep(Duration::from_millis(at.since(now()).as_millis())).await,

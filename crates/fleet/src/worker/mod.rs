@@ -4,7 +4,9 @@
 //! mod.rs       the worker: reports its presence, drains
 //! pulling.rs   pulls jobs for free slots, and graphs whose nodes are jobs of their own
 //! holding.rs   one delivered job: carries out what the lease machine decides
-//! running.rs   one claimed job: checkout, run, result
+//! running.rs   one claimed job: checkout, run    finishing.rs its result
+//! early.rs     a checkout before the claim        remains.rs  what an earlier claim left
+//! steering.rs  requests to a run
 //! copying.rs   copies the journal of a run while it grows, and reads its events
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
@@ -20,16 +22,20 @@ mod branches;
 mod child;
 mod command;
 mod copying;
+mod early;
+mod finishing;
 mod git;
 mod holding;
 mod journal;
 mod nodes;
 mod pulling;
 mod refusals;
+mod remains;
 pub(crate) mod reserving;
 mod running;
 pub mod sessions;
 mod slots;
+mod steering;
 
 use crate::client::{Client, FleetError, Log};
 use crate::join::JoinLine;
@@ -55,7 +61,8 @@ pub const MAX_SLOTS: usize = 1024;
 pub const MIN_FREE: u64 = 256 * 1024 * 1024;
 /// With less free space than this the runs of a worker are ended, in bytes: they cannot write their records.
 pub const FULL: u64 = 4 * 1024 * 1024;
-/// How often a worker that holds jobs, or that has too little space for them, looks at its disk.
+/// How often a worker that has too little space for jobs looks at its disk. A file system reports no changes of its free
+/// space. A worker with enough space does not look by time: it looks before each pull, and when it renews a lease.
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a worker waits for its jobs to end when it is drained.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60);
@@ -150,7 +157,6 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     }
     let asked = Arc::new(asked);
     tasks.spawn(hear_drain(worker.clone(), asked.clone()));
-    tasks.spawn(watch_disk(worker.clone()));
     let presence = tokio::spawn(report_presence(worker.clone()));
     let mut by_operator = drained;
     tokio::select! {
@@ -264,6 +270,11 @@ impl Worker {
         Some(stat.f_bavail.saturating_mul(stat.f_frsize))
     }
 
+    /// Returns whether the runs here cannot write their records any more.
+    fn is_full(&self) -> bool {
+        self.free_space().is_some_and(|free| free < FULL)
+    }
+
     /// Returns why this worker can take no job now.
     fn trouble(&self) -> Option<String> {
         let free = self.free_space()?;
@@ -318,40 +329,14 @@ async fn report_presence(worker: Arc<Worker>) {
     }
 }
 
-/// Ends the runs of a worker whose disk is full: they cannot write their records, and other workers can continue them. A file
-/// system reports no changes of its free space, so the worker looks at it while it holds jobs.
-async fn watch_disk(worker: Arc<Worker>) {
-    loop {
-        tokio::time::sleep(LOOK).await;
-        let jobs: Vec<names::JobId> = worker.jobs().values().map(|held| held.job.clone()).collect();
-        if jobs.is_empty() || worker.free_space().is_none_or(|free| free >= FULL) {
-            continue;
-        }
-        worker.say("the disk is full: ending the runs");
-        for job in jobs {
-            worker.order_job(&job, || Order::Fail("the disk of the worker is full".to_owned()));
-        }
-    }
-}
-
 /// Follows the operator's request to drain this worker.
 async fn hear_drain(worker: Arc<Worker>, asked: Arc<watch::Sender<bool>>) {
-    let key = names::worker_key(worker.name());
-    let mut connections = worker.client.connections();
-    let Ok(mut wishes) = worker.client.subscribe(&names::key_subject(names::KV_WANT, &key)).await else {
-        return;
-    };
+    let mut wishes = worker.client.watch(names::KV_WANT, &names::worker_key(worker.name()));
     loop {
-        // A wish may have been written while this worker was not connected.
-        if let Ok(Some(stored)) = worker.client.get(names::KV_WANT, &key).await
-            && !stored.is_removal()
-            && serde_json::from_slice::<Want>(&stored.payload).is_ok_and(|want| want == Want::Stop)
-        {
+        let stored = wishes.next().await;
+        let want = serde_json::from_slice::<Want>(&stored.payload);
+        if !stored.is_removal() && want.is_ok_and(|want| want == Want::Stop) {
             asked.send_replace(true);
-        }
-        tokio::select! {
-            heard = wishes.next() => if heard.is_none() { return },
-            _ = connections.changed() => {}
         }
     }
 }

@@ -5,20 +5,16 @@
 //! message of the graph, which only the operator can write, and which is in the queue as long as the graph is not over.
 
 use super::Worker;
-use super::sessions::MAX_AGAIN;
 use crate::client::{Client, Delivery, FleetError};
 use crate::names::{self, JobId, Name};
-use crate::record::{JOB_VERSION, Job, JobRecord, JobResult, JobState, MAX_NODE, NodeJob};
+use crate::record::{Job, JobRecord, JobResult, JobState, NodeJob};
+use dogwatch_core::lease::spread::{MAX_AGAIN, STOPPED};
 use std::time::Duration;
 
-/// How often a worker looks whether the graph of its node is over.
-const GRAPH_EVERY: Duration = Duration::from_secs(10);
-/// How often an order to end a node is repeated.
-const END_EVERY: Duration = Duration::from_secs(1);
+/// The pause after a request that failed.
+const RETRY: Duration = Duration::from_secs(1);
 /// How long a worker tries to end a node. A node whose worker has died is taken over within 90 s.
 pub const MAX_ENDING: Duration = Duration::from_secs(180);
-/// The outcome of a node that was ended before it was over.
-pub const STOPPED: &str = "stopped";
 /// The most of a graph's name in the name of a node's job, in bytes.
 const MAX_GRAPH_PART: usize = 26;
 /// The most of a node's name in the name of its job, in bytes.
@@ -70,14 +66,7 @@ pub(super) fn node_of(subject: &str) -> Option<JobId> {
 
 /// Returns the job of a node: the job of its graph, with what the message says about the node.
 pub(super) async fn read(client: &Client, id: JobId, delivery: &Delivery) -> Result<(JobId, Job), Unread> {
-    if delivery.payload.len() > MAX_NODE {
-        return Err(Unread::Never(format!("the node is larger than {MAX_NODE} bytes")));
-    }
-    let node: NodeJob = serde_json::from_slice(&delivery.payload)
-        .map_err(|error| Unread::Never(format!("not a node: {error}")))?;
-    if node.v > JOB_VERSION {
-        return Err(Unread::Never("it is written for a newer dogwatch".to_owned()));
-    }
+    let node = NodeJob::read(&delivery.payload).map_err(Unread::Never)?;
     let graph = JobId { account: id.account.clone(), job: node.graph.clone() };
     let job = match graph_job(client, &graph).await {
         Ok(Some(job)) => job,
@@ -103,6 +92,7 @@ async fn graph_job(client: &Client, graph: &JobId) -> Result<Option<Job>, FleetE
 /// Waits until a node has to end: its session was ended on the worker of the graph, or the graph is over. Returns why.
 pub(super) async fn ended(worker: &Worker, id: &JobId, node: &NodeJob) -> &'static str {
     let graph = JobId { account: id.account.clone(), job: node.graph.clone() };
+    let mut graph = worker.client.watch(names::KV_JOBS, &graph.to_string());
     let mut orders = worker.client.subscribe(&id.end_subject()).await.ok();
     loop {
         let order = async {
@@ -111,14 +101,18 @@ pub(super) async fn ended(worker: &Worker, id: &JobId, node: &NodeJob) -> &'stat
                 None => std::future::pending().await,
             }
         };
-        match tokio::time::timeout(GRAPH_EVERY, order).await {
-            Ok(true) => return "its session was ended",
-            // The connection is closed for good; the graph decides.
-            Ok(false) => orders = None,
-            Err(_) => {}
-        }
-        if let Ok(None) = graph_job(&worker.client, &graph).await {
-            return "its graph is over";
+        tokio::select! {
+            ordered = order => match ordered {
+                true => return "its session was ended",
+                // The connection is closed for good; the graph decides.
+                false => orders = None,
+            },
+            stored = graph.next() => {
+                let record = serde_json::from_slice::<JobRecord>(&stored.payload);
+                if stored.is_removal() || record.is_ok_and(|record| record.state.is_over()) {
+                    return "its graph is over";
+                }
+            }
         }
     }
 }
@@ -155,22 +149,27 @@ pub(super) async fn cancel(
     }
 }
 
-/// Ends a node, whoever runs it, within [`MAX_ENDING`].
+/// Ends a node, whoever runs it, within [`MAX_ENDING`]. The worker of the node may miss the order, for example because it is
+/// just starting. It writes the record when the run has a name and whenever it renews its lease, and then it gets the order
+/// again.
 pub(super) async fn end(client: &Client, id: &JobId, why: &str) {
     let work = async {
+        let mut records = client.watch(names::KV_JOBS, &id.to_string());
         loop {
-            if let Ok(found) = record(client, id).await {
-                let Some(found) = found else { return };
-                let running = found.1.state == JobState::Running;
-                if cancel(client, id, found, why).await {
-                    return;
-                }
-                if running {
-                    // The next one repeats it.
-                    let _ = client.send(&id.end_subject(), why.as_bytes().to_vec()).await;
-                }
+            let stored = records.next().await;
+            if stored.is_removal() {
+                return;
             }
-            tokio::time::sleep(END_EVERY).await;
+            let Ok(record) = serde_json::from_slice::<JobRecord>(&stored.payload) else { return };
+            if record.state == JobState::Running {
+                let _ = client.send(&id.end_subject(), why.as_bytes().to_vec()).await;
+            } else if cancel(client, id, (stored.sequence, record), why).await {
+                return;
+            } else {
+                // A claim was faster, or the server did not answer. The new watch begins with the record as it is now.
+                tokio::time::sleep(RETRY).await;
+                records = client.watch(names::KV_JOBS, &id.to_string());
+            }
         }
     };
     let _ = tokio::time::timeout(MAX_ENDING, work).await;

@@ -4,21 +4,20 @@ use super::branches::Branches;
 use super::child::{Child, Exit, LEASH_ENDED, Start};
 use super::command::{Cancel, CommandError};
 use super::copying::Copying;
+use super::early::{EarlyCheckout, finished};
 use super::git::{self, Checkout};
-use super::journal::{self, Copier, Line, Remains};
+use super::journal::{Copier, Remains};
 use super::reserving::NO_SHARE;
 use super::sessions::{Graph, Sessions};
-use super::{Denied, Worker, nodes, now};
-use crate::blob;
-use crate::client::{Client, FleetError};
-use crate::names::{self, JobId};
-use crate::record::{Control, ControlAnswer, Job, JobResult, Want};
+use super::steering::{limit, post, post_to_new_run, steer, wanted};
+use super::{Denied, Worker, nodes, now, remains};
+use crate::client::FleetError;
+use crate::names::JobId;
+use crate::record::{Job, JobResult, Want};
 use dogwatch_core::lease::Input;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::{Boot, Wall};
-use dogwatch_host::store::home::StateDir;
-use dogwatch_server::{Client as RunClient, socket_path};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -28,10 +27,6 @@ use tokio::task::JoinHandle;
 
 /// How long the rest of the journal may take after the run has ended.
 const MAX_REST: Duration = Duration::from_secs(60);
-/// How long a request to a run may take.
-const RUN_ANSWER: Duration = Duration::from_secs(2);
-/// How often a request to a run that is just starting is tried.
-const RUN_TRIES: u32 = 20;
 
 /// An order to a running job.
 #[derive(Debug)]
@@ -74,35 +69,6 @@ pub(super) struct Task {
     pub inputs: mpsc::Sender<Input>,
     /// The checkout, if it was begun before the claim was confirmed.
     pub early: Option<EarlyCheckout>,
-}
-
-/// A checkout that is in progress.
-pub(super) struct EarlyCheckout {
-    cancel: watch::Sender<bool>,
-    checkout: JoinHandle<Result<Checkout, CommandError>>,
-}
-
-impl EarlyCheckout {
-    /// Begins the checkout of a job that no worker has run yet.
-    pub fn begin(worker: Arc<Worker>, id: JobId, job: Job) -> EarlyCheckout {
-        let (cancel, canceled) = watch::channel(false);
-        let checkout = tokio::spawn(async move {
-            worker.repositories.check_out(&id, &job, None, &Cancel::new(canceled)).await
-        });
-        EarlyCheckout { cancel, checkout }
-    }
-
-    /// Removes the checkout, because the job is not claimed.
-    pub async fn abandon(self, worker: &Worker) {
-        self.cancel.send_replace(true);
-        if let Ok(checkout) = finished(self.checkout).await {
-            worker.repositories.remove(&checkout);
-        }
-    }
-}
-
-async fn finished(checkout: JoinHandle<Result<Checkout, CommandError>>) -> Result<Checkout, CommandError> {
-    checkout.await.unwrap_or_else(|error| Err(CommandError::Io(error.to_string())))
 }
 
 /// Why a job could not be run to its end.
@@ -241,12 +207,12 @@ impl Task {
                 Denied::Here(why) => Failure::NotHere(why),
             });
         }
-        let (before, ended) = read_remains(&remains);
+        let (before, ended) = remains::read(&remains);
         let branches = Branches::of(&remains);
         branches.restore(&checkout, &self.id, &cancel).await?;
         let (named, run_dir) = watch::channel(None);
         if let Some(run) = &before {
-            let dir = restore(&checkout.tree, run, &remains.journal)?;
+            let dir = remains::restore(&checkout.tree, run, &remains.journal)?;
             named.send_replace(Some(dir));
         }
         let over = ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
@@ -306,6 +272,7 @@ impl Task {
             run_dir: run_dir.clone(),
             ending: cancel.clone(),
             locks: Default::default(),
+            stops: watch::channel(false).0,
         })
     }
 
@@ -449,109 +416,6 @@ impl Task {
             }
         }
     }
-
-    /// Saves the work tree for the next owner.
-    async fn save(&self, copying: &mut Copying) {
-        let message = format!("dogwatch: work tree of {} (claim {})", self.id, self.epoch);
-        match copying.checkout.capture_tree(&message, &Cancel::never()).await {
-            Ok(commit) => {
-                copying.push_tree(&commit).await;
-                // A piece without lines carries the name.
-                copying.fenced = copying.copier.copy(&[]).await.is_err();
-            }
-            Err(error) => self.worker.say(&format!("{}: cannot save the work tree: {error}", self.id)),
-        }
-    }
-
-    /// Pushes the result of a run that is over.
-    async fn finish(&self, copying: &mut Copying, code: i32, ending: &Cancel) -> Input {
-        let cancel = Cancel::never();
-        let outcome =
-            copying.ended.as_ref().map_or_else(|| "failed".to_owned(), |(outcome, _)| outcome.clone());
-        let mut result = JobResult { outcome, exit_code: Some(code), ..JobResult::default() };
-        let message = format!("dogwatch: result of {}", self.id);
-        match copying.checkout.capture(&message, &cancel).await {
-            Err(error) => result.detail = Some(error.to_string()),
-            Ok(commit) => {
-                let commit = match self.merge(copying, commit, ending).await {
-                    Ok(merged) => merged,
-                    Err(CommandError::Canceled) => return Input::Stopped,
-                    Err(error) => {
-                        result.detail = Some(format!("the nodes could not be merged: {error}"));
-                        self.job.commit.clone()
-                    }
-                };
-                let branch = match self.job.node {
-                    Some(_) => self.id.result_ref(self.epoch),
-                    None => self.id.branch(self.epoch),
-                };
-                match copying.checkout.push(&commit, &branch, &cancel).await {
-                    Ok(()) => result.branch = Some(branch),
-                    Err(error) => {
-                        let why = self.bundle(copying, &commit, &mut result).await;
-                        result.detail = Some(format!("the push was refused: {error}{why}"));
-                    }
-                }
-                result.commit = Some(commit);
-            }
-        }
-        if self.job.spread {
-            self.tidy(copying).await;
-        }
-        self.worker.say(&format!("{}: ended {}", self.id, result.outcome));
-        Input::Finished(result)
-    }
-
-    /// Merges the work of nodes that have worktrees of their own into the result.
-    async fn merge(
-        &self,
-        copying: &Copying,
-        commit: String,
-        cancel: &Cancel,
-    ) -> Result<String, CommandError> {
-        let (branches, checkout) = (&copying.branches, &copying.checkout);
-        let Some(run) = copying.run.as_ref().filter(|_| !branches.is_empty()) else { return Ok(commit) };
-        // The merge starts from what the other nodes did in the work tree.
-        checkout.git(&["update-ref", "--no-deref", "HEAD", &commit], cancel).await?;
-        let (program, claim) = (&self.worker.settings.program, (&self.id, self.epoch));
-        let merged = branches.merge(program, checkout, claim, run, cancel).await;
-        branches.remove(checkout, claim, run).await;
-        merged
-    }
-
-    /// Removes what the nodes of a graph pushed on their way. The branches of the graph have all of it.
-    async fn tidy(&self, copying: &Copying) {
-        let own = |job: &str| nodes::is_node_of(job, &self.id.job, copying.branches.nodes());
-        if let Err(error) = copying.checkout.remove_refs(own).await {
-            self.worker.say(&format!("{}: cannot remove the refs of its nodes: {error}", self.id));
-        }
-    }
-
-    /// Stores the result as a bundle. Returns the reason if that fails.
-    async fn bundle(&self, copying: &Copying, commit: &str, result: &mut JobResult) -> String {
-        if commit == self.job.commit {
-            return "; there is nothing to save".to_owned();
-        }
-        let worker = self.worker.name();
-        let name = format!("{worker}/{}/{}/result.bundle", self.id, self.epoch);
-        let bytes = match copying.checkout.bundle(commit, &self.job.commit, &Cancel::never()).await {
-            Ok(bytes) => bytes,
-            Err(error) => return format!("; {error}"),
-        };
-        match blob::put(&self.worker.client, worker, &name, &bytes).await {
-            Ok(()) => {
-                result.bundle = Some(name);
-                String::new()
-            }
-            Err(error) => format!("; cannot store a bundle: {error}"),
-        }
-    }
-}
-
-/// Returns what the operator wants of a job.
-pub(super) async fn wanted(client: &Client, id: &JobId) -> Option<Want> {
-    let stored = client.get(names::KV_WANT, &id.to_string()).await.ok()??;
-    if stored.is_removal() { None } else { serde_json::from_slice(&stored.payload).ok() }
 }
 
 /// Passes orders on, and cancels preparations when the job has to end.
@@ -566,101 +430,5 @@ async fn relay(
         }
         // The child may have ended already.
         let _ = to_child.send(order);
-    }
-}
-
-/// Returns the run that an earlier claim left, and how it ended.
-fn read_remains(remains: &Remains) -> (Option<RunId>, Option<(String, i32)>) {
-    let (mut run, mut ended) = (None, None);
-    for line in remains.journal.split(|byte| *byte == b'\n') {
-        match journal::read_line(line) {
-            Line::Started(id) => run = Some(id),
-            Line::Ended { outcome, exit_code } => ended = Some((outcome, exit_code)),
-            Line::Saved { .. }
-            | Line::Worktree { .. }
-            | Line::Committed { .. }
-            | Line::Moved
-            | Line::Used { .. }
-            | Line::Limited(_)
-            | Line::Other => {}
-        }
-        // A run that was continued has not ended.
-        if line.windows(RESUMED.len()).any(|part| part == RESUMED) {
-            ended = None;
-        }
-    }
-    (run, ended)
-}
-
-/// How the kind of a `run_resumed` event is written.
-const RESUMED: &[u8] = b"\"event\":\"run_resumed\"";
-
-/// Writes the journal of an earlier claim into the checkout. Returns the directory of the run.
-fn restore(tree: &Path, run: &RunId, journal: &[u8]) -> io::Result<PathBuf> {
-    let state = StateDir::at(tree.join(".dogwatch"));
-    let dir = state.make_run(run)?;
-    std::fs::write(dir.join("events.jsonl"), journal)?;
-    Ok(dir)
-}
-
-/// Passes the end of a limit on to a run.
-async fn limit(run_dir: watch::Receiver<Option<PathBuf>>, until: Wall) {
-    post_to_new_run(run_dir, "/v1/limit", serde_json::json!({ "until": until })).await;
-}
-
-/// Sends a request to a run that may just be starting.
-async fn post_to_new_run(
-    mut run_dir: watch::Receiver<Option<PathBuf>>,
-    path: &'static str,
-    body: serde_json::Value,
-) {
-    let Ok(dir) = run_dir.wait_for(Option::is_some).await.map(|dir| dir.clone()) else { return };
-    for _ in 0..RUN_TRIES {
-        if post(dir.clone(), path, body.clone()).await.ok {
-            return;
-        }
-        tokio::time::sleep(RUN_ANSWER / 10).await;
-    }
-}
-
-async fn post(dir: Option<PathBuf>, path: &'static str, body: serde_json::Value) -> ControlAnswer {
-    let Some(dir) = dir else {
-        return ControlAnswer { ok: false, detail: Some("the run is just starting".to_owned()) };
-    };
-    let call = move || -> io::Result<ControlAnswer> {
-        let answer = RunClient::connect_within(&socket_path(&dir), RUN_ANSWER)?.post(path, &body)?;
-        let ok = answer.status < 300;
-        let detail = (!ok).then(|| one_line(&String::from_utf8_lossy(&answer.body), 300));
-        Ok(ControlAnswer { ok, detail })
-    };
-    let failed = |error: String| ControlAnswer { ok: false, detail: Some(error) };
-    match tokio::task::spawn_blocking(call).await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(error)) => failed(error.to_string()),
-        Err(error) => failed(error.to_string()),
-    }
-}
-
-/// Passes requests of operators to the run.
-async fn steer(
-    worker: Arc<Worker>,
-    controls: Option<crate::client::Subscription>,
-    run_dir: watch::Receiver<Option<PathBuf>>,
-) {
-    let Some(mut controls) = controls else { return };
-    while let Some(heard) = controls.next().await {
-        let dir = run_dir.borrow().clone();
-        let answer = match serde_json::from_slice(&heard.payload) {
-            Ok(Control::Wake) => post(dir, "/v1/wake", serde_json::json!({})).await,
-            Ok(Control::Pause) => post(dir, "/v1/pause", serde_json::json!({})).await,
-            Ok(Control::Resume) => post(dir, "/v1/resume", serde_json::json!({})).await,
-            Ok(Control::Stop) => post(dir, "/v1/stop", serde_json::json!({})).await,
-            Ok(Control::Tell { text }) => post(dir, "/v1/tell", serde_json::json!({ "text": text })).await,
-            Err(error) => ControlAnswer { ok: false, detail: Some(error.to_string()) },
-        };
-        if let (Some(reply), Ok(body)) = (heard.reply, serde_json::to_vec(&answer)) {
-            // The operator may be gone.
-            let _ = worker.client.send(&reply, body).await;
-        }
     }
 }

@@ -13,15 +13,16 @@ pub use wire::{EXIT, MAX_REQUEST, Request};
 use super::branches;
 use super::command::{Cancel, CommandError};
 use super::git::Checkout;
-use super::nodes::{self, STOPPED};
-use super::{Worker, running};
+use super::{Worker, nodes, now};
 use crate::client::FleetError;
-use crate::names::JobId;
-use crate::record::{JOB_VERSION, JobRecord, JobState, MAX_NODE, NodeJob, Want};
+use crate::names::{self, JobId};
+use crate::record::{JOB_VERSION, JobRecord, JobState, NodeJob, Want};
+use dogwatch_core::lease::spread::{self, MAX_AGAIN, NodeStep};
 use dogwatch_core::record::ids::RunId;
+use dogwatch_core::time::dur::Dur;
 use dogwatch_host::clock;
 use dogwatch_host::store::socket::{self, Bound};
-use following::{Followed, Following};
+use following::{Change, Followed, Following};
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -37,14 +38,12 @@ pub const SOCKET_VAR: &str = "DOGWATCH_GRAPH_SOCKET";
 pub const PROGRAM_VAR: &str = "DOGWATCH_GRAPH_PROGRAM";
 /// The most sessions of one graph at once.
 pub const MAX_SESSIONS: usize = 1024;
-/// How long a node may wait in the queue.
-pub const MAX_QUEUED: Duration = Duration::from_secs(24 * 3600);
-/// How often a node whose job was stopped is queued again in one attempt of the graph.
-pub const MAX_AGAIN: u32 = 16;
 /// How often a request to the server is tried before the session fails.
 const TRIES: u32 = 20;
 /// The pause between two tries.
 const RETRY: Duration = Duration::from_millis(500);
+/// The pause before a queued node is ended again.
+const AGAIN: Dur = Dur::from_secs(1);
 /// How long a session that ended may be the first sign that its run has ended, too.
 const RUN_ENDS: Duration = Duration::from_secs(1);
 
@@ -70,6 +69,8 @@ pub(super) struct Graph {
     pub ending: Cancel,
     /// A lock for each node: the next attempt starts when the job of the one before is over.
     pub locks: Mutex<BTreeMap<String, Arc<tokio::sync::Mutex<()>>>>,
+    /// Whether the operator wants the graph to stop.
+    pub stops: watch::Sender<bool>,
 }
 
 /// Why a session could not be carried out.
@@ -111,6 +112,7 @@ async fn accept(listener: UnixListener, graph: Arc<Graph>) {
     let room = Arc::new(Semaphore::new(MAX_SESSIONS));
     // Aborts what it holds when it is dropped.
     let mut sessions = tokio::task::JoinSet::new();
+    sessions.spawn(hear_stop(graph.clone()));
     while let Ok((stream, _)) = listener.accept().await {
         while sessions.try_join_next().is_some() {}
         // The directory is private, and so is the socket. The check keeps root from connecting by mistake.
@@ -121,6 +123,17 @@ async fn accept(listener: UnixListener, graph: Arc<Graph>) {
             graph.serve(Talk::new(stream)).await;
             drop(place);
         });
+    }
+}
+
+/// Follows the operator's request to stop the graph.
+async fn hear_stop(graph: Arc<Graph>) {
+    let mut wishes = graph.worker.client.watch(names::KV_WANT, &graph.id.to_string());
+    loop {
+        let stored = wishes.next().await;
+        let want = serde_json::from_slice::<Want>(&stored.payload);
+        let stops = !stored.is_removal() && want.is_ok_and(|want| want == Want::Stop);
+        graph.stops.send_if_modified(|before| std::mem::replace(before, stops) != stops);
     }
 }
 
@@ -189,24 +202,19 @@ impl Graph {
     ) -> Result<Followed, SessionError> {
         let (run, attempt) = self.attempt(request).await?;
         let tree = branches::tree_of(&self.checkout, &run, &request.node);
-        for again in 0..MAX_AGAIN {
+        for again in 0..=MAX_AGAIN {
             let id = nodes::job_name(&self.id.job, &request.node, attempt, again)
                 .map(|job| JobId { account: self.id.account.clone(), job })
                 .ok_or_else(|| SessionError::Refused("the name of the node is too long".to_owned()))?;
-            *current = Some(id.clone());
             let found = self.find(&id).await?;
-            let stopped =
-                |record: &JobRecord| record.result.as_ref().is_some_and(|result| result.outcome == STOPPED);
-            if found.as_ref().is_some_and(stopped) {
-                // An earlier holder ended it, and no iteration has its result.
-                continue;
-            }
-            let state = found.as_ref().map(|record| record.state);
-            if !matches!(
-                state,
-                Some(JobState::Running | JobState::Released | JobState::Done | JobState::Poisoned)
-            ) {
-                self.queue(&id, request, &tree, state.is_some()).await?;
+            match spread::node_step(found.as_ref(), again) {
+                NodeStep::Fail => break,
+                NodeStep::Skip => continue,
+                NodeStep::Follow => *current = Some(id.clone()),
+                NodeStep::Queue { recorded } => {
+                    *current = Some(id.clone());
+                    self.queue(&id, request, &tree, recorded).await?;
+                }
             }
             talk.say(&format!("node {} is the job {id}", request.node)).await;
             let followed = self.follow(&id, talk).await?;
@@ -269,16 +277,12 @@ impl Graph {
             submitted: Some(clock::now().wall),
             ..JobRecord::default()
         };
-        let body = serde_json::to_vec(&node).map_err(io::Error::other)?;
-        if body.len() > MAX_NODE {
-            let why = format!("the prompt is too long: a node has room for {MAX_NODE} bytes");
-            return Err(SessionError::Refused(why));
-        }
+        let body = node.document().map_err(SessionError::Refused)?;
         let client = &self.worker.client;
         for tried in 1..=TRIES {
             let made = match recorded {
                 true => Ok(0),
-                false => client.put(crate::names::KV_JOBS, &id.to_string(), &record, Some(0)).await,
+                false => client.put(names::KV_JOBS, &id.to_string(), &record, Some(0)).await,
             };
             let sent = match made {
                 Ok(_) | Err(FleetError::Conflict) => {
@@ -301,29 +305,31 @@ impl Graph {
     async fn follow(&self, id: &JobId, talk: &Talk<UnixStream>) -> Result<Followed, SessionError> {
         let client = &self.worker.client;
         let mut following = Following::new(client.clone(), id.clone());
-        let queued = tokio::time::Instant::now();
+        let (since, mut stops) = (now(), self.stops.subscribe());
+        let (mut found, mut again): (Option<(u64, Box<JobRecord>)>, _) = (None, None);
         loop {
-            // Without an answer the lease of the graph decides how long to wait.
-            if let Ok(found) = nodes::record(client, id).await {
-                let found = found.ok_or_else(|| SessionError::Refused(format!("{id} was removed")))?;
-                let over = found.1.state.is_over();
-                let read = following.look(&found.1, over, talk).await;
-                if over && read {
-                    return Ok(following.end(&found.1));
-                }
-                let why = if running::wanted(client, &self.id).await == Some(Want::Stop) {
-                    Some("its graph stops")
-                } else if queued.elapsed() > MAX_QUEUED && found.1.epoch == 0 {
-                    Some("no worker took it in time")
-                } else {
-                    None
-                };
-                if let Some(why) = why.filter(|_| !over) {
-                    // A node that runs may finish.
-                    nodes::cancel(client, id, found, why).await;
-                }
+            let waits = || found.as_ref().and_then(|(_, record)| spread::waits_until(record, since));
+            let until = again.take().or_else(waits);
+            // Without a connection the lease of the graph decides how long to wait.
+            match following.next(talk, &mut stops, until).await {
+                Change::Record(revision, record) => found = Some((revision, record)),
+                Change::Removed => return Err(SessionError::Refused(format!("{id} was removed"))),
+                Change::Stops | Change::Woke => {}
             }
-            following.pause().await;
+            let Some((revision, record)) = &found else { continue };
+            if record.state.is_over() {
+                following.read_rest(talk).await;
+                return Ok(following.end(record));
+            }
+            // A node that runs may finish.
+            let graph_stops = *stops.borrow();
+            if let Some(why) = spread::why_end(record, graph_stops, since, now())
+                && record.state != JobState::Running
+            {
+                nodes::cancel(client, id, (*revision, (**record).clone()), why).await;
+                // The record changes now, unless the server did not answer.
+                again = Some(now().plus(AGAIN));
+            }
         }
     }
 

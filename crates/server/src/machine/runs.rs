@@ -41,6 +41,9 @@ pub(crate) struct RunEntry {
     /// The machine of the run; absent for a run of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// The job of the graph, for a node of a graph that is spread over the workers of a fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub graph: Option<String>,
     /// The work tree.
     pub project: String,
     /// The loop file.
@@ -174,6 +177,7 @@ impl Runs {
         Some(RunEntry {
             run: pointer.run.clone(),
             host: pointer.origin.as_ref().map(|origin| origin.host.clone()),
+            graph: pointer.origin.as_ref().and_then(|origin| origin.graph.clone()),
             project: work_dir.unwrap_or_else(|| text(&work_tree_of(&pointer.run_dir))),
             path: text(&pointer.path),
             run_dir: text(&pointer.run_dir),

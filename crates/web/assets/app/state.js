@@ -5,8 +5,12 @@ import { oneLine } from "./text.js";
 import { amount, money, ordinal, plural, span } from "./time.js";
 import { outcomeTone, outcomeWord, wait } from "./words.js";
 
-/** Returns the display name of a run: the name of its loop. */
+/** Returns the display name of a run: the name of its loop, after the job of its graph if it is a node of a spread one. */
 export function nameOf(run) {
+  return run.graph ? `${run.graph}/${ownName(run)}` : ownName(run);
+}
+
+function ownName(run) {
   const status = run.status;
   if (status?.nodes?.length === 1) return status.nodes[0].name;
   const path = (run.path ?? status?.path ?? "").split("/").filter((part) => part !== "");

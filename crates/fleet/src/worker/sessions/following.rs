@@ -1,17 +1,20 @@
 //! Reads the reports of a node that runs on another worker.
 
 use super::wire::Talk;
-use crate::client::{Client, From};
+use crate::client::{Client, From, Stored, Watch};
 use crate::names::{self, JobId};
 use crate::operator::journal::{Pieces, Taken};
 use crate::record::{JobRecord, JobState};
+use crate::worker::holding::sleep_until;
 use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::words::{self, Style, Weight};
+use dogwatch_core::time::moment::Boot;
 use std::time::Duration;
 use tokio::net::UnixStream;
+use tokio::sync::watch;
 
-/// How often the record and the journal of a node are read.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause before the journal of a node that is over is read again.
+const RETRY: Duration = Duration::from_secs(1);
 /// How often the journal of a node that is over may be unreadable before its result counts without it.
 const MAX_UNREAD: u32 = 10;
 
@@ -19,13 +22,30 @@ const MAX_UNREAD: u32 = 10;
 pub(super) struct Following {
     client: Client,
     id: JobId,
+    records: Watch,
+    /// The journal, once a worker has taken the node.
+    journal: Option<Watch>,
     pieces: Pieces,
+    /// The worker that has the node.
+    owner: String,
     /// The state and the claim that were reported.
     known: Option<(JobState, u64)>,
-    unread: u32,
     /// The number of the last event that was reported.
     last: u64,
     end: Followed,
+}
+
+/// What changed.
+#[derive(Debug)]
+pub(super) enum Change {
+    /// The record, which has this revision now.
+    Record(u64, Box<JobRecord>),
+    /// The operator removed the record.
+    Removed,
+    /// Whether the graph stops.
+    Stops,
+    /// The moment has come.
+    Woke,
 }
 
 /// How a node ended.
@@ -56,58 +76,114 @@ impl Followed {
 
 impl Following {
     pub fn new(client: Client, id: JobId) -> Following {
+        let records = client.watch(names::KV_JOBS, &id.to_string());
         let (pieces, end) = (Pieces::default(), Followed::default());
-        Following { client, id, pieces, known: None, unread: 0, last: 0, end }
+        let (journal, owner, known) = (None, String::new(), None);
+        Following { client, id, records, journal, pieces, owner, known, last: 0, end }
     }
 
-    /// Waits until the next look is due.
-    pub async fn pause(&self) {
-        tokio::time::sleep(LOOK_EVERY).await;
-    }
-
-    /// Reports what is new. Returns whether everything was read, or cannot be.
-    pub async fn look(&mut self, record: &JobRecord, over: bool, talk: &Talk<UnixStream>) -> bool {
-        let now = (record.state, record.epoch);
-        if self.known != Some(now) {
-            self.known = Some(now);
-            let text = match record.state {
-                JobState::Queued => format!("{} waits for a worker", self.id),
-                JobState::Running => format!("{} runs on {} (claim {})", self.id, record.owner, record.epoch),
-                JobState::Released => format!("{} waits for another worker than {}", self.id, record.owner),
-                JobState::Done | JobState::Poisoned => {
-                    let outcome = record.result.as_ref().map_or("?", |result| result.outcome.as_str());
-                    format!("{} ended: {outcome}", self.id)
+    /// Waits for a change, until a moment, and reports the journal meanwhile.
+    pub async fn next(
+        &mut self,
+        talk: &Talk<UnixStream>,
+        stops: &mut watch::Receiver<bool>,
+        until: Option<Boot>,
+    ) -> Change {
+        loop {
+            let Following { records, journal, .. } = self;
+            let piece = async {
+                match journal {
+                    Some(journal) => journal.next().await,
+                    None => std::future::pending().await,
                 }
             };
-            talk.say(&text).await;
-        }
-        if record.state == JobState::Queued {
-            return true;
-        }
-        let from = if self.pieces.next == 0 { From::First } else { From::Sequence(self.pieces.next) };
-        let Ok(stored) = self.client.read(names::EVENTS, &self.id.events_subject(), from).await else {
-            self.unread += u32::from(over);
-            return self.unread >= MAX_UNREAD;
-        };
-        for piece in &stored {
-            // A piece without lines marks a claim.
-            let Some(offset) = piece.header(names::H_OFFSET).and_then(|offset| offset.parse().ok()) else {
-                continue;
-            };
-            match self.pieces.take(piece.sequence, offset, &piece.payload) {
-                Taken::Lines(lines) => {
-                    for line in &lines {
-                        self.report(line, &record.owner, talk).await;
+            tokio::select! {
+                stored = records.next() => {
+                    if stored.is_removal() {
+                        return Change::Removed;
+                    }
+                    if let Ok(record) = serde_json::from_slice::<Box<JobRecord>>(&stored.payload) {
+                        self.see(&record, talk).await;
+                        return Change::Record(stored.sequence, record);
                     }
                 }
-                // The next look reads everything, and reports only new events.
-                Taken::Again => return false,
+                piece = piece => {
+                    if !self.take(&piece, talk).await {
+                        // It reads everything again, and reports only new events.
+                        self.journal = Some(self.tail());
+                    }
+                }
+                // The graph keeps the sender.
+                _ = stops.changed() => return Change::Stops,
+                () = sleep_until(until) => return Change::Woke,
             }
         }
-        true
     }
 
-    async fn report(&mut self, line: &[u8], owner: &str, talk: &Talk<UnixStream>) {
+    fn tail(&self) -> Watch {
+        self.client.tail(names::EVENTS, &self.id.events_subject())
+    }
+
+    /// Reports the state of the node if it is new.
+    async fn see(&mut self, record: &JobRecord, talk: &Talk<UnixStream>) {
+        self.owner.clone_from(&record.owner);
+        if self.journal.is_none() && record.state != JobState::Queued {
+            self.journal = Some(self.tail());
+        }
+        if self.known == Some((record.state, record.epoch)) {
+            return;
+        }
+        self.known = Some((record.state, record.epoch));
+        let text = match record.state {
+            JobState::Queued => format!("{} waits for a worker", self.id),
+            JobState::Running => format!("{} runs on {} (claim {})", self.id, record.owner, record.epoch),
+            JobState::Released => format!("{} waits for another worker than {}", self.id, record.owner),
+            JobState::Done | JobState::Poisoned => {
+                let outcome = record.result.as_ref().map_or("?", |result| result.outcome.as_str());
+                format!("{} ended: {outcome}", self.id)
+            }
+        };
+        talk.say(&text).await;
+    }
+
+    /// Reports the rest of the journal of a node that is over. Its worker stored all of it before the record.
+    pub async fn read_rest(&mut self, talk: &Talk<UnixStream>) {
+        self.journal = None;
+        for _ in 0..MAX_UNREAD {
+            let from = if self.pieces.next == 0 { From::First } else { From::Sequence(self.pieces.next) };
+            match self.client.read(names::EVENTS, &self.id.events_subject(), from).await {
+                Err(_) => tokio::time::sleep(RETRY).await,
+                Ok(stored) => {
+                    let mut whole = true;
+                    for piece in &stored {
+                        whole = whole && self.take(piece, talk).await;
+                    }
+                    if whole {
+                        return;
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports the events of a piece. Returns whether it continues the journal.
+    async fn take(&mut self, piece: &Stored, talk: &Talk<UnixStream>) -> bool {
+        // A piece without lines marks a claim.
+        let Some(offset) = piece.header(names::H_OFFSET).and_then(|offset| offset.parse().ok()) else {
+            return true;
+        };
+        match self.pieces.take(piece.sequence, offset, &piece.payload) {
+            Taken::Lines(lines) => {
+                for line in &lines {
+                    self.report(line, talk).await;
+                }
+                true
+            }
+            Taken::Again => false,
+        }
+    }
+
+    async fn report(&mut self, line: &[u8], talk: &Talk<UnixStream>) {
         let Ok(recorded) = serde_json::from_slice::<Recorded>(line) else { return };
         if recorded.seq <= self.last {
             return;
@@ -128,7 +204,7 @@ impl Following {
             // One of many signs of progress. Its number makes it a new line.
             Weight::Progress => format!("{} (event {})", sentence.text, recorded.seq),
         };
-        talk.say(&format!("{owner}: {text}")).await;
+        talk.say(&format!("{}: {text}", self.owner)).await;
     }
 
     /// Returns how the node ended.
