@@ -163,6 +163,21 @@ fn a_job_that_no_worker_runs_is_shown_with_the_reason_and_waits() {
 }
 
 #[test]
+fn a_stopped_job_that_every_worker_refuses_gives_its_place_to_the_next_job() {
+    let mut harbor = Harbor::new(1);
+    let needs = vec!["gpu".to_owned()];
+    harbor.submit_job(&id("gpu"), &dogwatch_fleet::record::Job { needs, ..harbor.job("s5") });
+    harbor.start_worker("anna");
+    harbor.until_presence("anna", "a refusal", |here| here.refuses.len() == 1);
+    harbor.submit("next", "s5");
+    harbor.succeed(&["fleet", "stop", "acme.gpu"]);
+    let record = harbor.until_state("gpu", JobState::Done);
+    assert_eq!((record.epoch, record.result.expect("a result").outcome.as_str()), (0, "stopped"));
+    harbor.until_state("next", JobState::Done);
+    harbor.assert_once("next");
+}
+
+#[test]
 fn a_bundle_of_a_refused_push_is_saved_by_a_command() {
     let mut harbor = Harbor::new(8);
     harbor.refuse_pushes(true);

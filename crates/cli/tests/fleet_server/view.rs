@@ -94,6 +94,8 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
     assert_eq!(lines.body, journal, "every line once and in order");
     let machines = until(&socket, "/v1/machines", "anna", |all| all["machines"][1]["name"] == "anna");
     assert_eq!(machines["machines"][0]["state"], "up", "{machines}");
+    let server = machines["machines"][0]["detail"].as_str().unwrap_or_default();
+    assert!(server.starts_with("nats-server 2."), "{machines}");
     assert_eq!(machines["machines"][1]["detail"], "1/4 jobs, load 1.25, accounts acme, labels gpu");
     assert_eq!(machines["summary"], "queue: acme 0 waiting, 0 of 64 running");
     steer(&socket, &page, &worker, &job);

@@ -194,7 +194,8 @@ impl Shared {
                 (link.state, link.since) = (to, clock::now().wall);
             }
             link.why = why;
-            link.version = version.or(link.version.take());
+            // Its version is not that of a dogwatch.
+            link.detail = version.map(|version| format!("nats-server {version}")).or(link.detail.take());
             *link != before
         };
         if changed {

@@ -4,10 +4,11 @@ use super::early::EarlyCheckout;
 use super::nodes::{self, Unread};
 use super::reserving::NO_SHARE;
 use super::running::{self, Order};
+use super::steering::wanted;
 use super::{Worker, is_new_enough, matches, now};
 use crate::client::{Delivery, FleetError, Reply};
 use crate::names::{self, JobId, Name};
-use crate::record::{JOB_VERSION, Job, JobRecord, JobState, MAX_JOB};
+use crate::record::{JOB_VERSION, Job, JobRecord, JobState, MAX_JOB, Want};
 use dogwatch_core::lease::{Decision, Input, Lease, Seen};
 use dogwatch_core::time::moment::Boot;
 use std::sync::Arc;
@@ -44,11 +45,7 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
             return;
         }
         Err(NotTaken::Later) => return worker.client.give_back(&delivery, Some(LATER)).await,
-        Err(NotTaken::Here(id, why)) => {
-            let delay = worker.refusals().add(&id, &why, now());
-            worker.changed.notify_one();
-            return worker.client.give_back(&delivery, Some(delay)).await;
-        }
+        Err(NotTaken::Here(id, why)) => return refuse(&worker, &delivery, &id, &why).await,
     };
     if worker.is_over_budget(&id.account).await {
         return worker.client.give_back(&delivery, Some(PARKED)).await;
@@ -72,6 +69,32 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
         early.abandon(&holder.worker).await;
     }
     holder.worker.forget(ticket);
+}
+
+/// Refuses a delivered job if its message says that this worker does not run it. Returns whether it did.
+pub(super) async fn refuse_at_once(worker: &Worker, delivery: &Delivery) -> bool {
+    let read = if nodes::node_of(&delivery.subject).is_none() { read_job(delivery).ok() } else { None };
+    let Some((id, why)) = read.and_then(|(id, job)| Some((id.clone(), refusal(worker, &id, &job)?))) else {
+        return false;
+    };
+    refuse(worker, delivery, &id, &why).await;
+    true
+}
+
+/// Gives a job back that this worker does not run, for another one. If the operator has stopped it, it is over instead, and
+/// uses up no place of its account any more.
+async fn refuse(worker: &Worker, delivery: &Delivery, id: &JobId, why: &str) {
+    if wanted(&worker.client, id).await == Some(Want::Stop)
+        && let Ok(Some(found)) = nodes::record(&worker.client, id).await
+        && nodes::cancel(&worker.client, id, found, "the operator stopped it").await
+    {
+        worker.say(&format!("{id}: removed from the queue: the operator stopped it"));
+        let _ = worker.client.reply_surely(delivery, &Reply::Term("stopped".to_owned())).await;
+        return;
+    }
+    let delay = worker.refusals().add(id, why, now());
+    worker.changed.notify_one();
+    worker.client.give_back(delivery, Some(delay).filter(|delay| !delay.is_zero())).await;
 }
 
 /// Returns a random text for a claim.

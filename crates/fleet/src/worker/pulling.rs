@@ -24,6 +24,8 @@ const PARKED_SLACK: Dur = Dur::from_secs(60);
 const EMPTY_FOR: Duration = Duration::from_secs(1);
 /// The pause after a pull that failed.
 const PULL_RETRY: Duration = Duration::from_millis(500);
+/// How long a worker that refused a job pulls none.
+const STEP_ASIDE: Duration = Duration::from_millis(50);
 /// The pause if the account has no queue of graphs, because it was made by an earlier version.
 const NO_QUEUE: Duration = Duration::from_secs(30);
 
@@ -128,10 +130,15 @@ pub(super) async fn graphs(worker: Arc<Worker>, account: Name, free: Slots) {
     }
 }
 
-/// Holds a delivered job to its end, unless the worker is drained.
+/// Holds a delivered job to its end, unless the worker is drained or refuses it.
 async fn take(worker: &Arc<Worker>, delivery: Delivery, slot: Slot) {
     if *worker.drain.borrow() {
         return worker.client.give_back(&delivery, None).await;
+    }
+    if holding::refuse_at_once(worker, &delivery).await {
+        drop(slot);
+        // Otherwise the pull of this worker could get the same job again before that of another.
+        return tokio::time::sleep(STEP_ASIDE).await;
     }
     let worker = worker.clone();
     tokio::spawn(async move {

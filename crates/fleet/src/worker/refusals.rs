@@ -9,7 +9,7 @@ use std::time::Duration;
 
 /// The most refusals that a worker remembers and reports.
 pub const MAX_REFUSALS: usize = 64;
-/// How long the queue holds a job back after the first refusal by this worker. The time doubles with each refusal.
+/// How long the queue holds a job back after the second refusal by this worker. The time doubles with every second refusal.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 /// The longest time that the queue holds a refused job back.
 const MAX_DELAY: Duration = Duration::from_secs(60);
@@ -32,10 +32,12 @@ struct Refused {
 }
 
 impl Refusals {
-    /// Records a refusal, and returns for how long the queue holds the job back.
+    /// Records a refusal, and returns for how long the queue holds the job back. After every other refusal it offers the job
+    /// to another worker at once.
     pub fn add(&mut self, id: &JobId, why: &str, now: Boot) -> Duration {
         self.forget_old(now);
-        if self.all.len() >= MAX_REFUSALS && !self.all.contains_key(&id.to_string()) {
+        let crowded = self.all.len() >= MAX_REFUSALS && !self.all.contains_key(&id.to_string());
+        if crowded {
             let oldest = self.all.iter().min_by_key(|(_, refused)| refused.last);
             if let Some(oldest) = oldest.map(|(job, _)| job.clone()) {
                 self.all.remove(&oldest);
@@ -45,7 +47,14 @@ impl Refusals {
         let refused = self.all.entry(id.to_string()).or_insert_with(fresh);
         why.clone_into(&mut refused.why);
         (refused.count, refused.last) = (refused.count.saturating_add(1), now);
-        let doubled = 2_u32.saturating_pow(refused.count.min(8) - 1);
+        // A job that was forgotten has a count of one each time.
+        if crowded {
+            return FIRST_DELAY;
+        }
+        if refused.count % 2 == 1 {
+            return Duration::ZERO;
+        }
+        let doubled = 2_u32.saturating_pow(refused.count.min(16) / 2 - 1);
         FIRST_DELAY.saturating_mul(doubled).min(MAX_DELAY)
     }
 
@@ -88,12 +97,12 @@ mod tests {
     }
 
     #[test]
-    fn a_job_stays_away_longer_with_each_refusal_up_to_a_minute() {
+    fn a_refused_job_is_offered_to_others_and_then_stays_away_longer_each_time_up_to_a_minute() {
         let mut refusals = Refusals::default();
         let delays: Vec<u64> =
-            (0..9).map(|n| refusals.add(&id(1), "needs gpu", at(n * 60)).as_secs()).collect();
-        assert_eq!(delays, [1, 2, 4, 8, 16, 32, 60, 60, 60]);
-        assert_eq!(refusals.add(&id(2), "needs gpu", at(540)).as_secs(), 1);
+            (0..18).map(|n| refusals.add(&id(1), "needs gpu", at(n * 30)).as_secs()).collect();
+        assert_eq!(delays, [0, 1, 0, 2, 0, 4, 0, 8, 0, 16, 0, 32, 0, 60, 0, 60, 0, 60]);
+        assert_eq!(refusals.add(&id(2), "needs gpu", at(540)), Duration::ZERO);
         assert_eq!(refusals.recent(at(600)).len(), 2);
         assert_eq!(refusals.recent(at(900)), []);
     }
@@ -102,7 +111,8 @@ mod tests {
     fn the_refusals_of_a_worker_are_bounded() {
         let mut refusals = Refusals::default();
         for number in 0..MAX_REFUSALS + 10 {
-            refusals.add(&id(number), "needs gpu", at(1));
+            let delay = refusals.add(&id(number), "needs gpu", at(1));
+            assert_eq!(delay.is_zero(), number < MAX_REFUSALS, "{number}");
         }
         assert_eq!(refusals.recent(at(1)).len(), MAX_REFUSALS);
     }
@@ -114,6 +124,6 @@ mod tests {
         assert_eq!(refusals.after_checkout(&id(1)), None);
         refusals.add_checked_out(&id(2), "agent not allowed", at(0));
         assert_eq!(refusals.after_checkout(&id(2)).as_deref(), Some("agent not allowed"));
-        assert_eq!(refusals.add(&id(2), "agent not allowed", at(0)).as_secs(), 1);
+        assert_eq!(refusals.add(&id(2), "agent not allowed", at(0)), Duration::ZERO);
     }
 }

@@ -21,8 +21,10 @@ function ownName(run) {
 
 /** Returns the machine, if it is another one, and the end of the project path. */
 export function placeOf(run) {
-  const place = `${run.host ? `${run.host}: ` : ""}${run.project ?? run.status?.work_dir ?? ""}`;
-  return place.length > 44 ? `\u2026${place.slice(-43)}` : place;
+  const host = run.host ? `${run.host}: ` : "";
+  const place = run.project ?? run.status?.work_dir ?? "";
+  const room = Math.max(44 - host.length, 12);
+  return host + (place.length > room ? `\u2026${place.slice(1 - room)}` : place);
 }
 
 /** Returns the most active node. */
