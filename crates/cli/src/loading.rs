@@ -208,8 +208,20 @@ fn shown(path: &Path) -> String {
     dogwatch_core::text::printable(&path.display().to_string()).into_owned()
 }
 
+/// Returns the error for a path that cannot be looked at, with the loop of a similar name if there is one.
+fn not_there(path: &Path, error: &std::io::Error) -> CliError {
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    let (beside, wanted) = (loops_below(parent), shown(path));
+    match dogwatch_config::nearest(&wanted, beside.iter().map(String::as_str)) {
+        Some(near) => {
+            CliError::with_help(format!("{wanted} does not exist"), format!("did you mean `{near}`?"))
+        }
+        None => cannot_read(path, error),
+    }
+}
+
 fn locate(path: &Path) -> Result<PathBuf, CliError> {
-    let meta = std::fs::metadata(path).map_err(|e| cannot_read(path, &e))?;
+    let meta = std::fs::metadata(path).map_err(|e| not_there(path, &e))?;
     if path.file_name().is_some_and(|name| name == PROJECT_FILE) {
         let message = format!("{} holds settings for all loops; it is not a loop file", path.display());
         return Err(CliError::with_help(message, PATH_IS));

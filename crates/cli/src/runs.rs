@@ -47,6 +47,11 @@ impl Which {
         Which { run, state_dir }
     }
 
+    /// Returns whether a number was given in place of a run id.
+    pub fn is_number(&self) -> bool {
+        self.run.as_ref().is_some_and(|run| run.parse::<u32>().is_ok())
+    }
+
     /// Selects the same run in another project, and only there.
     pub fn at(&self, project: &Path) -> Result<FoundRun, CliError> {
         let state = self.state_dir.clone().unwrap_or_else(|| project.join(STATE_DIR));
@@ -87,11 +92,28 @@ impl Which {
         lost.map_or_else(|| self.find(), Ok)
     }
 
+    /// Returns the run to steer: the selected one. Names the other live runs of the project if it was not named itself.
+    pub fn find_to_steer(&self) -> Result<FoundRun, CliError> {
+        let found = self.find()?;
+        if self.run.is_none() {
+            let mut others = runs_in(&state_dir(self.state_dir.as_deref()).runs());
+            others.retain(|run| *run != found && run.is_live());
+            if !others.is_empty() {
+                note(&format!("not the only live run of this project: {}", candidates(&others)));
+            }
+        }
+        Ok(found)
+    }
+
     /// Returns the selected run. Without a run id this is the newest live run of the project, or else the newest one. The
     /// end of an id is looked up in this project first.
     pub fn find(&self) -> Result<FoundRun, CliError> {
-        let here = runs_in(&state_dir(self.state_dir.as_deref()).runs());
+        let runs = state_dir(self.state_dir.as_deref()).runs();
+        let here = runs_in(&runs);
         let Some(wanted) = &self.run else {
+            if let Some(error) = unreadable(&runs) {
+                return Err(error);
+            }
             let at = here.iter().position(FoundRun::is_live).unwrap_or(0);
             return here.into_iter().nth(at).ok_or_else(|| {
                 CliError::with_help(
@@ -129,6 +151,14 @@ impl Which {
             )),
         }
     }
+}
+
+/// Returns an error if the directory exists and may not be read.
+fn unreadable(runs: &Path) -> Option<CliError> {
+    let error = std::fs::read_dir(runs).err()?;
+    let help = "the runs belong to another user, or the rights of the directory were changed";
+    (error.kind() == std::io::ErrorKind::PermissionDenied)
+        .then(|| CliError::with_help(format!("cannot read {}: {error}", runs.display()), help))
 }
 
 /// Lists runs with their projects.
@@ -230,6 +260,16 @@ impl FoundRun {
             Err(_) if self.is_dying() => Err(self.not_running()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Wakes the run, which must be live. Returns what that changed: a paused run only remembers it.
+    pub fn wake(&self) -> Result<String, CliError> {
+        let paused = self.is_live() && self.view().is_ok_and(|view| view.paused);
+        self.post("wake", &())?;
+        Ok(match paused {
+            true => format!("run {0} is paused; it will not wait after `dogwatch resume {0}`", self.id),
+            false => format!("woke run {}", self.id),
+        })
     }
 
     fn not_running(&self) -> CliError {

@@ -6,11 +6,12 @@ use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::run::input::Input;
+use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
 use dogwatch_host::process::orphans;
 use dogwatch_host::store::journal::{self, End, Journal};
-use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place};
+use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place, Taken};
 use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_server::{serve, socket_path};
 use std::sync::Arc;
@@ -24,16 +25,18 @@ pub struct Held {
     pub nonce: String,
     /// Notices about earlier runs of the loop.
     pub notices: Vec<Input>,
+    /// When the earlier supervisor of the same run was lost, if its keeper noticed.
+    pub lost_at: Option<Wall>,
 }
 
 /// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
 pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, CliError> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
-    let (mut lock, before) = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
-    let notices = end_orphans(&before)?;
+    let Taken { mut lock, earlier, lost_at } = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
+    let notices = end_orphans(&earlier)?;
     lock.sign(&holder).map_err(|e| CliError::internal(format!("cannot write the lock file: {e}")))?;
-    Ok(Held { lock, nonce, notices })
+    Ok(Held { lock, nonce, notices, lost_at })
 }
 
 /// Converts a lock error into the error of the command.

@@ -296,7 +296,8 @@ impl Layer<'_, '_> {
 
 /// Returns the help text for an unknown key.
 fn suggestion(block: &str, key: &str) -> Option<String> {
-    if let Some(near) = nearest(key, keys::names_in(block)) {
+    let begun = || keys::names_in(block).into_iter().find(|name| name.starts_with(&format!("{key}_")));
+    if let Some(near) = nearest(key, keys::names_in(block)).or_else(begun) {
         return Some(format!("did you mean `{near}`?"));
     }
     if !block.is_empty() {

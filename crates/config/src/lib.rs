@@ -40,5 +40,5 @@ pub use explain::Setting;
 pub use flags::Flags;
 pub use graph::{Format, load_graph};
 pub use load::{Loaded, Sources, load, load_external};
-pub use machine::Machine;
+pub use machine::{AGENTS, Machine};
 pub use nearest::{nearest, typo_of};

@@ -3,13 +3,17 @@
 //! The caller answers these questions, because this crate does no I/O. The results are kept separate from errors
 //! in the files: `check --explain` can still explain a plan that cannot run on this machine.
 
-use crate::diagnostic::{Diagnostics, Source};
+use crate::diagnostic::{Diagnostic, Diagnostics, Source};
 use crate::frontmatter;
 use crate::layers::Layers;
+use crate::nearest::nearest;
 use crate::placeholders;
 use dogwatch_core::settings::{ReaderName, Settings, WatchPolicy};
 use dogwatch_core::watch::limits::{Estimate, Key};
 use std::collections::{BTreeMap, BTreeSet};
+
+/// The agents that dogwatch can start and read without further configuration.
+pub const AGENTS: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
 /// Answers questions about the machine on which a run would start.
 pub trait Machine {
@@ -86,7 +90,7 @@ impl<'m, 's> MachineCheck<'m, 's> {
             && let Err(why) = self.text(template, &mut |_| {})
         {
             let message = format!("cannot read the template `{template}`");
-            self.fault(layers, "recovery.template", &message, Some(&why));
+            self.fault(layers, "recovery.template", &message).map(|fault| fault.label(&why));
         }
     }
 
@@ -96,9 +100,12 @@ impl<'m, 's> MachineCheck<'m, 's> {
             self.programs.insert(program.clone(), machine.has_program(program));
         }
         if self.programs.get(program) == Some(&false) {
-            let fault =
-                if program.contains('/') { "is not an executable file" } else { "was not found on PATH" };
-            self.fault(layers, key, &format!("{what} `{program}` {fault}"), None);
+            let (fault, help) = match nearest(program, AGENTS) {
+                _ if program.contains('/') => ("is not an executable file", "correct its path".to_owned()),
+                Some(near) if near != program => ("was not found on PATH", format!("did you mean `{near}`?")),
+                _ => ("was not found on PATH", "install it, or name another program".to_owned()),
+            };
+            self.fault(layers, key, &format!("{what} `{program}` {fault}")).map(|fault| fault.help(help));
         }
     }
 
@@ -108,7 +115,8 @@ impl<'m, 's> MachineCheck<'m, 's> {
             return;
         }
         if let Err(why) = machine.wake_paths(paths) {
-            self.fault(layers, "wake_on.paths", "`wake_on.paths` contains an invalid glob", Some(&why));
+            let message = "`wake_on.paths` contains an invalid glob";
+            self.fault(layers, "wake_on.paths", message).map(|fault| fault.label(&why));
         }
     }
 
@@ -131,16 +139,14 @@ impl<'m, 's> MachineCheck<'m, 's> {
         self.texts.get(path).cloned().transpose()
     }
 
-    fn fault(&mut self, layers: &Layers<'_>, key: &'static str, message: &str, label: Option<&str>) {
+    /// Reports a fault at the place where the key is set, once.
+    fn fault(&mut self, layers: &Layers<'_>, key: &'static str, message: &str) -> Option<&mut Diagnostic> {
         let origin = layers.get(key).map(|assigned| &assigned.origin);
         let (source, span) =
             origin.map_or((self.source, 0..0), |origin| (origin.source, origin.span.clone()));
         if !self.reported.insert((key, message.to_owned(), span.start)) {
-            return;
+            return None;
         }
-        let diagnostic = self.faults.error(source, span, message);
-        if let Some(label) = label {
-            diagnostic.label(label);
-        }
+        Some(self.faults.error(source, span, message))
     }
 }

@@ -154,7 +154,9 @@ error: the agent's program `cloude` was not found on PATH
  --> RALPH.md:2:8
   |
 2 | agent: cloude -p
-  |        ^^^^^^^^^"
+  |        ^^^^^^^^^
+  |
+  = help: did you mean `claude`?"
     );
 }
 

@@ -95,7 +95,7 @@ fn take_lock(dir: &Path, loop_file: &Path, run: &RunId, nonce: &str) -> Lock {
     };
     let state_dir = StateDir::at(dir.join(".dogwatch"));
     let place = Place { work_dir: dir, loop_file, state_dir: &state_dir };
-    Lock::take(place, &holder).expect("the lock is free").0
+    Lock::take(place, &holder).expect("the lock is free").lock
 }
 
 /// Drives a run of these nodes in `dir` and returns the recorded events.

@@ -172,7 +172,7 @@ impl ApiError {
     fn message(&self) -> Cow<'static, str> {
         let text = match self {
             ApiError::NoToken => {
-                "send the token as `Authorization: Bearer …`; `dogwatch serve` prints its path"
+                "send the token as `Authorization: Bearer …`; it is in the file `dogwatch/token` of your state directory"
             }
             ApiError::StaleProof => "the proof was used before or has expired; ask for a new challenge",
             ApiError::BadHost => "the Host header must name this server's loopback address",

@@ -99,5 +99,6 @@ pub fn resumed() -> RunResumed {
         dogwatch: "test".to_owned(),
         work_dir: None,
         path: None,
+        lost_at: None,
     }
 }

@@ -8,7 +8,7 @@ use dogwatch_core::Run;
 use dogwatch_core::drive::journal::Journal;
 use dogwatch_core::drive::{Driver, Turn};
 use dogwatch_core::learn::Arrivals;
-use dogwatch_core::record::event::{Event, InputDigest, Pin, Recorded, RunEnded};
+use dogwatch_core::record::event::{Event, InputDigest, Pin, Recorded, RunEnded, RunResumed};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::view::View;
 use dogwatch_core::record::windows::WindowsUsed;
@@ -58,6 +58,8 @@ pub struct Crash {
     pub reboots: bool,
     /// Whether a sleeping run is woken.
     pub wake: bool,
+    /// Whether a keeper notes when dogwatch ended.
+    pub noticed: bool,
 }
 
 impl World {
@@ -226,14 +228,16 @@ impl World {
             let disk = self.disk.borrow();
             disk.lines(disk.len()).iter().rev().take(lost).map(|line| line.len()).sum()
         };
-        self.crash_by(Crash { lost_bytes, down, reboots: false, wake })
+        self.crash_by(Crash { lost_bytes, down, reboots: false, wake, noticed: false })
     }
 
     /// Ends dogwatch without a warning and resumes the run later. Its keepers have ended all processes by then. Returns
     /// false if the record did not even have its first line.
     pub fn crash_by(&mut self, crash: Crash) -> Result<bool, ResumeError> {
         let (events, len) = self.surviving(crash.lost_bytes);
-        let run = match Run::resume(View::fold(&events), None, plan::resumed(), crash.wake) {
+        let lost_at = crash.noticed.then(|| self.clocks.now().wall);
+        let resumed = RunResumed { lost_at, ..plan::resumed() };
+        let run = match Run::resume(View::fold(&events), None, resumed, crash.wake) {
             Err(ResumeError::NeverStarted) => return Ok(false),
             other => other?,
         };

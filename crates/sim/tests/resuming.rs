@@ -1,12 +1,12 @@
 //! A run that is killed at any moment continues after a resume.
 
-use dogwatch_core::record::event::{Outcome, WaitEndedBy};
+use dogwatch_core::record::event::{Event, Outcome, WaitEndedBy};
 use dogwatch_core::run::ResumeError;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{IdlePolicy, Plan};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_sim::plan::plan;
-use dogwatch_sim::{Act, Drive, World};
+use dogwatch_sim::{Act, Crash, Drive, World};
 
 const MINUTE: Dur = Dur::from_mins(1);
 
@@ -109,6 +109,32 @@ fn a_time_budget_counts_supervised_time_only() {
     assert_eq!((end.outcome, end.exit_code), (Outcome::BudgetExceeded, 3));
     assert!(end.total_duration_s <= Dur::from_mins(10));
     assert!(end.completed >= 9, "{end:?}");
+}
+
+#[test]
+fn the_time_between_the_last_event_and_a_noticed_loss_counts() {
+    // The agent is silent, so nothing is recorded until it is killed.
+    let silent = plan(|s| s.budget.time = Some(Dur::from_mins(20)));
+    let mut world = World::new(silent, |_| Act::works(Dur::from_hours(2)));
+    for killed_at in [7, 5 * 60 + 14] {
+        world.drive(Drive::Until(Dur::from_mins(killed_at)));
+        let crash =
+            Crash { lost_bytes: 0, down: Dur::from_hours(5), reboots: false, wake: false, noticed: true };
+        assert_eq!(world.crash_by(crash), Ok(true));
+    }
+    let end = world.end();
+    assert_eq!((end.outcome, end.total_duration_s), (Outcome::BudgetExceeded, Dur::from_mins(20)));
+    let story = world.events.iter().filter_map(|recorded| match &recorded.event {
+        Event::IterationInterrupted { end, .. } => Some(end.duration_s),
+        _ => None,
+    });
+    let lasted: Vec<Dur> = story.collect();
+    assert_eq!(
+        lasted.iter().fold(Dur::ZERO, |sum, one| sum.saturating_add(*one)),
+        Dur::from_mins(20),
+        "{lasted:?}"
+    );
+    assert!(lasted.len() == 3 && lasted.iter().all(|one| *one > Dur::from_mins(5)), "{lasted:?}");
 }
 
 #[test]

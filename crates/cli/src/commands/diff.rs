@@ -70,7 +70,10 @@ const MAX_LINE: u64 = 16 * 1024;
 
 /// Runs `dogwatch diff` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find()?;
+    let found = args.which.find().map_err(|error| match args.which.is_number() {
+        true => CliError::with_help(error.message(), "use `-i N` to name an iteration of the latest run"),
+        false => error,
+    })?;
     let index = SnapshotIndex::of(&found)?;
     let (dir, from, to) = match args.span.or(args.iteration) {
         Some(Span { first, last }) => {

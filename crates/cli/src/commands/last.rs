@@ -117,7 +117,7 @@ fn waiting(status: &Status) -> String {
 /// Returns the reason of a failed run. For a successful or unfinished run, returns the agent's last message if there
 /// is one.
 fn why(view: &View) -> String {
-    let said = view.nodes.iter().find_map(|n| n.last.session.as_ref()).map(|s| one_line(&s.said, MAX_SHOWN));
+    let said = view.last_session().map(|session| one_line(&session.said, MAX_SHOWN));
     let said = said.filter(|s| !s.is_empty()).map(|s| format!("\"{s}\""));
     match &view.ended {
         Some(end) if end.exit_code != 0 || said.is_none() => {

@@ -4,13 +4,15 @@ use crate::error::CliError;
 use clap::Command;
 use std::path::{Path, PathBuf};
 
+const PROGRAM: &str = "dogwatch";
+
 /// Print the manual page of dogwatch or of a command
 ///
 /// View it with `dogwatch man | man -l -`.
 #[derive(clap::Args)]
 pub struct Args {
-    /// Command to describe [default: dogwatch itself]
-    command: Option<String>,
+    /// Command to describe, as `run` or `fleet init` [default: dogwatch itself]
+    command: Vec<String>,
     /// Write the pages of dogwatch and of every command to this directory
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
     dir: Option<PathBuf>,
@@ -28,24 +30,24 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return write_all(dir);
     }
     let program = crate::command_line();
-    let command = match &args.command {
-        None => program,
-        Some(name) => match visible(&program).find(|command| command.get_name() == name) {
-            Some(command) => of_command(command),
-            None => {
-                return Err(CliError::with_help(
-                    format!("dogwatch has no command `{name}`"),
-                    "`dogwatch --help` lists the commands",
-                ));
-            }
-        },
-    };
-    super::print(&page(command)?)
+    if args.command.is_empty() {
+        return super::print(&page(program)?);
+    }
+    let name = args.command.join(" ");
+    let called = format!("{PROGRAM} {name}");
+    match below(&program, PROGRAM).into_iter().find(|command| command.get_bin_name() == Some(&called)) {
+        Some(command) => super::print(&page(command)?),
+        None => Err(CliError::with_help(
+            format!("dogwatch has no command `{name}`"),
+            "`dogwatch --help` lists the commands",
+        )),
+    }
 }
 
 fn page(command: Command) -> Result<Vec<u8>, CliError> {
     let mut page = Vec::new();
     clap_mangen::Man::new(command)
+        .source(format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
         .map_err(|e| CliError::internal(format!("cannot generate the manual page: {e}")))?;
     Ok(page)
@@ -55,12 +57,16 @@ fn visible(program: &Command) -> impl Iterator<Item = &Command> {
     program.get_subcommands().filter(|command| !command.is_hide_set() && command.get_name() != "help")
 }
 
-/// Returns a command under the name that its page has: `dogwatch-run`.
-fn of_command(command: &Command) -> Command {
-    let name = format!("dogwatch-{}", command.get_name());
-    let called = format!("dogwatch {}", command.get_name());
-    let command = command.clone().display_name(name).bin_name(called);
-    command.version(env!("CARGO_PKG_VERSION")).disable_version_flag(true)
+/// Returns all visible commands below one, each under the name that its page has: `dogwatch-fleet-init`.
+fn below(command: &Command, called: &str) -> Vec<Command> {
+    let mut all = Vec::new();
+    for command in visible(command) {
+        let called = format!("{called} {}", command.get_name());
+        let named = command.clone().display_name(called.replace(' ', "-")).bin_name(called.clone());
+        all.push(named.version(env!("CARGO_PKG_VERSION")).disable_version_flag(true));
+        all.extend(below(command, &called));
+    }
+    all
 }
 
 /// Writes `dogwatch.1` and a page per command.
@@ -69,7 +75,7 @@ fn write_all(dir: &Path) -> Result<u8, CliError> {
         |path: &Path, e: std::io::Error| CliError::usage(format!("cannot write {}: {e}", path.display()));
     std::fs::create_dir_all(dir).map_err(|e| cannot(dir, e))?;
     let program = crate::command_line();
-    let commands: Vec<Command> = visible(&program).map(of_command).collect();
+    let commands = below(&program, PROGRAM);
     for command in std::iter::once(program).chain(commands) {
         let name = command.get_display_name().unwrap_or_else(|| command.get_name());
         let path = dir.join(format!("{name}.1"));

@@ -14,7 +14,7 @@ pub struct Args {
 
 /// Runs `dogwatch pause` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find()?;
+    let found = args.which.find_to_steer()?;
     found.post("pause", &())?;
     super::print(format!(
         "run {0} will pause after the current iteration; continue it with `dogwatch resume {0}`\n",

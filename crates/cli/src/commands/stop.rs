@@ -17,7 +17,7 @@ pub struct Args {
 
 /// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let found = args.which.find()?;
+    let found = args.which.find_to_steer()?;
     found.post("stop", &serde_json::json!({"accept": args.accept}))?;
     super::print(format!("run {} will stop after the current iteration\n", found.id))
 }

@@ -17,7 +17,7 @@ pub struct Args {
 /// Runs `dogwatch tell` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
     let Args { which, text } = args;
-    let found = which.find()?;
+    let found = which.find_to_steer()?;
     if text.trim().is_empty() {
         return Err(CliError::with_help(
             "the message is empty",

@@ -29,9 +29,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.in_own_session {
         detached::leave_session()?;
     }
-    let found = args.which.find()?;
-    match found.post("wake", &()) {
-        Ok(()) => return super::print(format!("woke run {}\n", found.id)),
+    let found = args.which.find_to_steer()?;
+    match found.wake() {
+        Ok(woken) => return super::print(format!("{woken}\n")),
         Err(failure) if found.is_live() => return Err(failure),
         Err(_) => {}
     }

@@ -132,10 +132,7 @@ impl OperatorTools for Project {
             "run_status" => find(given.run).and_then(|run| Ok(status_text(&status_of(&run)?))),
             "run_report" => find(given.run).and_then(|run| report_page(&run)),
             "start_run" if self.steering => start::run(&given.path.unwrap_or_default(), given.iterations),
-            "wake_run" if self.steering => find(given.run).and_then(|run| {
-                run.post("wake", &())?;
-                Ok(format!("woke run {}", run.id))
-            }),
+            "wake_run" if self.steering => find(given.run).and_then(|run| run.wake()),
             "tell_run" if self.steering => tell(given.run, given.text.unwrap_or_default()),
             _ => return Err(format!("unknown tool `{name}`")),
         };

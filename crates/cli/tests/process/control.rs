@@ -375,3 +375,30 @@ fn a_request_without_a_run_id_goes_to_the_live_run() {
     assert!(ask(&project, &["stop"]).contains(&id));
     run.finish().assert_code(0);
 }
+
+#[test]
+fn a_wake_says_that_the_run_is_paused_and_a_stop_names_other_live_runs() {
+    let project = Project::acting_with("delay: 10m", "say worked");
+    let mut first = project.start_run(&[]);
+    first.wait_for("wait_started");
+    assert!(project.call(&["pause"]).assert_code(0).stderr.is_empty());
+    first.wait_for("paused");
+    let woken = ask(&project, &["wake"]);
+    assert!(woken.contains("is paused; it will not wait after `dogwatch resume "), "{woken}");
+
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", "---\nagent: cat\ndelay: 10m\n---\nGo.\n");
+    let mut second = project.start(&["run", "other", "--json"]);
+    second.wait_for("wait_started");
+    let stopped = project.call(&["stop"]);
+    stopped.assert_code(0);
+    assert!(
+        stopped.stderr.starts_with("note: not the only live run of this project: "),
+        "{}",
+        stopped.stderr
+    );
+    second.finish().assert_code(0);
+    let stopped = project.call(&["stop"]);
+    assert!(stopped.assert_code(0).stderr.is_empty());
+    first.finish().assert_code(0);
+}

@@ -37,6 +37,28 @@ fn a_directory_without_a_loop_names_at_most_five_loops_below_it() {
 }
 
 #[test]
+fn a_misspelled_loop_agent_or_iteration_gets_a_way_out() {
+    let project = Project::new();
+    for (name, front) in
+        [("fix-tests", "agent: cat"), ("typo", "agent: claud"), ("cost", "budget: {cost: 20}")]
+    {
+        std::fs::create_dir(project.path(name)).expect("a directory");
+        project.file(&format!("{name}/RALPH.md"), &format!("---\n{front}\n---\nGo.\n"));
+    }
+    for (args, help) in [
+        (&["run", "fix-test"][..], "fix-test does not exist\nhelp: did you mean `fix-tests`?"),
+        (&["run", "elsewhere"], "help: PATH is a directory with a RALPH.md"),
+        (&["run", "typo"], "help: did you mean `claude`?"),
+        (&["check", "cost"], "help: did you mean `cost_usd`?"),
+        (&["diff", "2"], "help: use `-i N` to name an iteration of the latest run"),
+    ] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains(help), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn every_command_has_a_manual_page() {
     let project = Project::new();
     project.call(&["man", "--dir", "pages"]).assert_code(0);
@@ -46,6 +68,9 @@ fn every_command_has_a_manual_page() {
     assert!(page.contains(".TH dogwatch-run 1") && page.contains("stop\\-on\\-error"), "{page}");
     assert!(page.contains("\\fBdogwatch run\\fR"), "{page}");
     assert_eq!(project.call(&["man", "run"]).text(), page);
+    assert!(page.contains(concat!("\"dogwatch ", env!("CARGO_PKG_VERSION"), "\"")), "{page}");
+    let page = project.read("pages/dogwatch-fleet-init.1");
+    assert_eq!(project.call(&["man", "fleet", "init"]).text(), page);
     let done = project.call(&["man", "walk"]);
     done.assert_code(2);
     assert!(done.stderr.contains("no command `walk`"), "{}", done.stderr);

@@ -1,6 +1,7 @@
 //! After `kill -9` at any point, `dogwatch resume` continues the same run and nothing is lost.
 
 use crate::kit::{GRACES, Project, Running, all, kinds, names, one};
+use dogwatch_core::time::moment::Wall;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::os::unix::fs::PermissionsExt;
@@ -57,6 +58,15 @@ fn killed_in_a_session_its_orphans_go_first_and_the_iteration_counts_for_nothing
     let journal = whole(&project);
     let lost = one(&journal, "iteration_interrupted");
     assert_eq!((&lost["iteration"], &lost["by"]), (&json!(1), &json!("supervisor_lost")));
+    // The keeper noted when the supervisor was lost, so the session counts until then.
+    let wall = |text: &Value| Wall::from_rfc3339(text.as_str().expect("a time")).expect("RFC 3339");
+    let lost_at = wall(&one(&journal, "run_resumed")["lost_at"]);
+    let started = wall(&all(&journal, "iteration_started")[0]["at"]);
+    let lasted = lost["duration_s"].as_f64().expect("seconds") * 1_000.0;
+    assert!(
+        (lasted - (lost_at.0 - started.0) as f64).abs() < 50.0,
+        "{lost} after {started}, lost at {lost_at}"
+    );
     let begun: Vec<_> = all(&journal, "iteration_started").iter().map(|e| e["iteration"].clone()).collect();
     assert_eq!(begun, [1, 2, 3]);
     assert_eq!(all(&journal, "iteration_started")[1]["cause"], "resumed");

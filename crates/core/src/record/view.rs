@@ -45,6 +45,8 @@ pub struct View {
     /// The nodes, in the order of `run_started`.
     pub nodes: Vec<NodeView>,
     by_name: BTreeMap<NodeName, usize>,
+    /// The node whose session ended last.
+    last_heard: Option<usize>,
     /// The nodes that learn when their work arrives.
     learners: Vec<usize>,
     /// The time that earlier supervisors of this run supervised it.
@@ -377,6 +379,7 @@ impl View {
             Event::SessionEnded(s) => {
                 self.since_day_use.add(s);
                 self.note_prices(s);
+                self.last_heard = self.by_name.get(&s.node).copied();
                 self.on(&s.node, |n| n.session_over(s));
             }
             Event::IterationCompleted(end) => self.on(&end.node, |n| n.completed(end)),
@@ -472,28 +475,44 @@ impl View {
         self.started = Some(s.clone());
     }
 
-    /// Continues after a lost supervisor. The time since its last event was not supervised and does not count.
+    /// Returns until when the run was supervised: to the loss of its supervisor if that is known, or else to its last
+    /// event. A clock that was set adds at most the time between the two supervisors.
+    fn supervised_until(&self, at: Moment, resumed: &RunResumed) -> Moment {
+        let last = self.last;
+        let after = |wall: Wall| Dur::from_millis(u64::try_from(wall.0 - last.wall.0).unwrap_or(0));
+        let lost = resumed.lost_at.filter(|_| self.ended.is_none()).map_or(Dur::ZERO, after);
+        let between = if at.boot < last.boot { after(at.wall) } else { at.boot.since(last.boot) };
+        last.plus(lost.min(between))
+    }
+
+    /// Continues after a lost supervisor. The time since its loss was not supervised and does not count.
     fn resume(&mut self, at: Moment, resumed: &RunResumed) {
         self.move_to(resumed);
-        self.time_before = self.supervised(self.last.boot);
-        self.watched.resume(self.last.awake, at.awake);
+        let until = self.supervised_until(at, resumed);
+        self.time_before = self.supervised(until.boot);
+        self.watched.resume(until.awake, at.awake);
         for node in &mut self.nodes {
-            node.idle_streak.before = node.idle_streak.lasted(self.last.boot);
+            node.idle_streak.before = node.idle_streak.lasted(until.boot);
             node.idle_streak.since = node.idle_streak.since.map(|_| at.boot);
-            let lasted = node.current.started.map(|began| self.last.awake.since(began));
+            let lasted = node.current.started.map(|began| until.awake.since(began));
             node.current.lost_after = node.current.lost_after.or(lasted);
             node.doing = Doing::Nothing;
             node.session.health = Health::default();
             node.session.calls.clear();
             node.work.worktree_found = false;
-            node.time.before = node.lasted(self.last.boot);
+            node.time.before = node.lasted(until.boot);
             node.time.running_since = node.time.running_since.map(|_| at.boot);
-            node.time.watched.resume(self.last.awake, at.awake);
-            node.failures.resume(self.last.boot, at.boot);
+            node.time.watched.resume(until.awake, at.awake);
+            node.failures.resume(until.boot, at.boot);
         }
         self.segment = at.boot;
         self.ended = None;
         self.stopping = false;
+    }
+
+    /// Returns the session that ended last, in whichever node.
+    pub fn last_session(&self) -> Option<&SessionEnded> {
+        self.nodes.get(self.last_heard?)?.last.session.as_ref()
     }
 
     /// Notes the new place of a run that was moved.

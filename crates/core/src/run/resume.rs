@@ -75,8 +75,8 @@ impl Run {
         self.arm_budget();
         self.arm_run_ceiling();
         for (ix, before) in &before {
-            if let Before::InIteration(lasted) = before {
-                self.rescue_or_close(*ix, *lasted);
+            if let Before::InIteration = before {
+                self.rescue_or_close(*ix);
             }
         }
         self.rescue = Some(Rescue { before, woken });
@@ -84,12 +84,12 @@ impl Run {
     }
 
     /// Takes a snapshot of an open iteration, unless it was already taken before the supervisor was lost.
-    fn rescue_or_close(&mut self, ix: NodeIx, lasted: Dur) {
+    fn rescue_or_close(&mut self, ix: NodeIx) {
         let node = self.cx.view.node(ix);
         if self.cx.plan.snapshots && node.work.snapshot_of != Some(node.iteration) {
             self.nodes[ix.0].keep_lost(&mut self.cx);
         } else {
-            self.close_lost_iteration(ix, lasted);
+            self.close_lost_iteration(ix);
         }
     }
 
@@ -97,8 +97,8 @@ impl Run {
     /// snapshots of all.
     pub(super) fn rescued(&mut self, ix: NodeIx) {
         let before = self.rescue.as_ref().and_then(|r| r.before.iter().find(|(node, _)| *node == ix));
-        if let Some((_, Before::InIteration(lasted))) = before {
-            self.close_lost_iteration(ix, *lasted);
+        if let Some((_, Before::InIteration)) = before {
+            self.close_lost_iteration(ix);
         }
         self.continue_if_rescued();
     }
@@ -129,10 +129,7 @@ impl Run {
     fn before(&self, ix: NodeIx) -> Before {
         let node = self.cx.view.node(ix);
         match (&node.doing, node.current.started) {
-            (_, Some(began)) => {
-                let lasted = self.cx.view.last.awake.since(began);
-                Before::InIteration(node.current.lost_after.unwrap_or(lasted))
-            }
+            (_, Some(_)) => Before::InIteration,
             (Doing::Waiting { why: WaitWhy::Paused, .. }, None)
                 if let Some((why, delay, until)) = node.waits.put_off =>
             {
@@ -167,7 +164,7 @@ impl Run {
                 let turn = self.nodes[ix.0].prepare(&mut self.cx, Cause::First);
                 return self.turn(ix, turn);
             }
-            (Before::InIteration(_) | Before::Asleep | Before::Between, _) => self.or_end(ix, Next::Begin),
+            (Before::InIteration | Before::Asleep | Before::Between, _) => self.or_end(ix, Next::Begin),
         };
         let cause = if woken { Cause::Wake } else { Cause::Resumed };
         self.follow(ix, next, cause);
@@ -182,11 +179,12 @@ impl Run {
         }
     }
 
-    fn close_lost_iteration(&mut self, ix: NodeIx, lasted: Dur) {
+    fn close_lost_iteration(&mut self, ix: NodeIx) {
+        let node = self.cx.view.node(ix);
         let end = IterationEnd {
             node: self.cx.name(ix),
-            iteration: self.cx.view.node(ix).iteration,
-            duration_s: lasted,
+            iteration: node.iteration,
+            duration_s: node.current.lost_after.unwrap_or_default(),
             because: "its supervisor was lost".to_owned(),
             fingerprint: None,
         };
@@ -201,8 +199,8 @@ pub(super) fn left_of(until: Wall, now: Wall) -> Dur {
 
 /// The activity of a node when its supervisor was lost.
 enum Before {
-    /// In an iteration that had lasted this long at the last event.
-    InIteration(Dur),
+    /// In an iteration.
+    InIteration,
     /// In a wait: its reason, its length and its end.
     Waiting(WaitWhy, Dur, Wall),
     /// Asleep after an idle stop, until woken.

@@ -16,6 +16,7 @@ use crate::store::safe_file;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
+use rustix::fs::{Timespec, Timestamps};
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -25,7 +26,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::sync::mpsc;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, UNIX_EPOCH};
 
 /// How long to wait for the keeper of a dead dogwatch to end its processes.
 const KEEPER_PATIENCE: Dur = Dur::from_secs(15);
@@ -101,6 +102,17 @@ pub struct Lock {
     files: Vec<File>,
 }
 
+/// Locks that were just taken.
+pub struct Taken {
+    /// The locks.
+    pub lock: Lock,
+    /// The marks of the earlier runs that did not clear them.
+    pub earlier: Vec<Mark>,
+    /// When the file of the user's lock was last written, if the same run held it before: at the latest the keeper of a
+    /// lost supervisor did it.
+    pub lost_at: Option<Wall>,
+}
+
 /// Why a lock could not be taken.
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
@@ -132,24 +144,26 @@ pub enum LockError {
 }
 
 impl Lock {
-    /// Takes and signs both locks. Returns the marks of the earlier runs that did not clear them.
-    pub fn take(place: Place<'_>, holder: &Holder) -> Result<(Lock, Vec<Mark>), LockError> {
+    /// Takes and signs both locks.
+    pub fn take(place: Place<'_>, holder: &Holder) -> Result<Taken, LockError> {
         let path = user_lock(&place);
         let cannot = |error| LockError::Io { path: path.clone(), error };
         home::make_private(path.parent().unwrap_or(Path::new("/"))).map_err(cannot)?;
         let mut of_user = locked(&path)?.ok_or_else(|| cannot(Errno::OPNOTSUPP.into()))?;
         let before = read_holder(&mut of_user);
         let mut earlier = marks(before.iter());
+        let lost_at =
+            before.as_ref().filter(|before| before.run == holder.run).and_then(|_| written(&of_user));
         // Sign immediately, so that a competing process can name this run.
         sign(&of_user, Some(&Holder { earlier: earlier.clone(), ..holder.clone() })).map_err(cannot)?;
         match lock_of_project(&place) {
-            Ok(None) => Ok((Lock { files: vec![of_user] }, earlier)),
+            Ok(None) => Ok(Taken { lock: Lock { files: vec![of_user] }, earlier, lost_at }),
             Ok(Some(mut of_project)) => {
                 let known = read_holder(&mut of_project);
                 earlier = marks(before.iter().chain(known.iter()));
                 let mut lock = Lock { files: vec![of_user, of_project] };
                 lock.sign(&Holder { earlier: earlier.clone(), ..holder.clone() }).map_err(cannot)?;
-                Ok((lock, earlier))
+                Ok(Taken { lock, earlier, lost_at })
             }
             Err(error) => {
                 // Restore the previous signature: this process never held the loop.
@@ -178,6 +192,22 @@ impl Lock {
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         self.files.iter().map(AsFd::as_fd).collect()
     }
+}
+
+/// Marks the time in a lock file that a keeper holds, when its supervisor is gone. The next supervisor of the run reads
+/// it.
+pub fn mark_loss(file: BorrowedFd<'_>) {
+    let now = Timestamps { last_access: NOW, last_modification: NOW };
+    // Without the mark the run is counted as supervised until its last event.
+    let _ = rustix::fs::futimens(file, &now);
+}
+
+const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
+
+/// Returns when a file was last written or marked.
+fn written(file: &File) -> Option<Wall> {
+    let since = file.metadata().ok()?.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    Some(Wall(i64::try_from(since.as_millis()).ok()?))
 }
 
 /// Overwrites the signature in the file. A concurrent reader sees either the old or the new holder.

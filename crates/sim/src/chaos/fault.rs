@@ -164,10 +164,10 @@ impl Fault {
     /// Returns how the run is interrupted, if it is.
     pub(super) fn crash(&self, wake: bool) -> Option<Crash> {
         if let Fault::PowerLoss { down, lost_bytes, .. } = *self {
-            return Some(Crash { lost_bytes, down, reboots: true, wake });
+            return Some(Crash { lost_bytes, down, reboots: true, wake, noticed: false });
         }
         let Fault::Kill { down, .. } = *self else { return None };
-        Some(Crash { lost_bytes: 0, down, reboots: false, wake })
+        Some(Crash { lost_bytes: 0, down, reboots: false, wake, noticed: true })
     }
 }
 

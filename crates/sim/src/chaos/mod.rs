@@ -131,7 +131,8 @@ fn fail_in_any_way(world: &mut World, scenario: &Scenario) -> bool {
     let mut resumes = scenario.resumes;
     for _ in 0..MAX_TURNS {
         if world.exit_code.is_some() {
-            let stopped = Crash { lost_bytes: 0, down: Dur::from_mins(1), reboots: false, wake };
+            let stopped =
+                Crash { lost_bytes: 0, down: Dur::from_mins(1), reboots: false, wake, noticed: true };
             if resumes == 0 || !resume(world, stopped) {
                 return false;
             }

@@ -2,14 +2,12 @@
 
 use super::Finding;
 use crate::loading::find_program;
+use dogwatch_config::AGENTS;
 use dogwatch_core::text::one_line;
 use dogwatch_host::process::keeper::Exit;
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
 use std::path::Path;
 use std::time::Duration;
-
-/// The agents that dogwatch can start and read without further configuration.
-const KNOWN: [&str; 4] = ["claude", "codex", "opencode", "gemini"];
 
 /// How long `--version` may take without using CPU time. Node.js programs need half a second, and much longer on a busy
 /// machine, but they use CPU time meanwhile.
@@ -24,7 +22,7 @@ const MAX_SHOWN: usize = 60;
 pub fn all(here: &Path) -> Vec<Finding> {
     // In parallel: each agent runs under its own keeper.
     let mut findings: Vec<(bool, Finding)> = std::thread::scope(|scope| {
-        let asked: Vec<_> = KNOWN.iter().map(|name| scope.spawn(move || one(name, here))).collect();
+        let asked: Vec<_> = AGENTS.iter().map(|name| scope.spawn(move || one(name, here))).collect();
         asked.into_iter().filter_map(|thread| thread.join().ok()).collect()
     });
     if !findings.iter().any(|(there, _)| *there) {

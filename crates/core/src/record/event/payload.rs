@@ -75,6 +75,9 @@ pub struct RunResumed {
     /// The path of the loop file from now on, if the run was moved.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub path: Option<String>,
+    /// When the keeper noticed that the supervisor was gone, if it noticed. The time until then was supervised.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub lost_at: Option<Wall>,
 }
 
 /// The fields of `command_finished`.

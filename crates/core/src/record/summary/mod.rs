@@ -316,8 +316,14 @@ impl RunSummary {
             | Event::MessageReceived { .. }
             | Event::Paused {}
             | Event::Unpaused {}
-            | Event::Notice { .. }
-            | Event::RunEnded(_) => self.row(at, event),
+            | Event::Notice { .. } => self.row(at, event),
+            Event::RunEnded(_) => {
+                // The end of a run ends its waits without an event.
+                for node in self.waiting.keys().cloned().collect::<Vec<_>>() {
+                    self.add_wait(recorded.moment(), &node, true);
+                }
+                self.row(at, event);
+            }
             // The other events show in the entries that follow from them.
             _ => {}
         }
@@ -404,8 +410,9 @@ impl RunSummary {
         self.timeline.push(Row { at, what: What::Idle(row) });
     }
 
-    fn wait_over(&mut self, at: Moment, node: &NodeName, by: WaitEndedBy) {
-        let Some((why, since, planned)) = self.waiting.remove(node) else { return };
+    /// Adds a wait that is over to the sums.
+    fn add_wait(&mut self, at: Moment, node: &NodeName, early: bool) -> Option<(WaitWhy, Dur)> {
+        let (why, since, planned) = self.waiting.remove(node)?;
         let lasted = at.boot.since(since.boot);
         if self.waits.is_empty() {
             let none =
@@ -419,8 +426,13 @@ impl RunSummary {
                 (Some(sum), Some(more)) => Some(sum.saturating_add(more)),
                 (sum, more) => sum.or(more),
             };
-            waits.woken += u64::from(by != WaitEndedBy::Timer);
+            waits.woken += u64::from(early);
         }
+        Some((why, lasted))
+    }
+
+    fn wait_over(&mut self, at: Moment, node: &NodeName, by: WaitEndedBy) {
+        let Some((why, lasted)) = self.add_wait(at, node, by != WaitEndedBy::Timer) else { return };
         let ordinary = matches!(why, WaitWhy::Idle | WaitWhy::Delay | WaitWhy::Backoff | WaitWhy::Error);
         // Idle waits are part of the idle entry. Other usual waits are listed only if they ended early.
         if !ordinary || (by != WaitEndedBy::Timer && why != WaitWhy::Idle) {

@@ -1,6 +1,7 @@
 #![allow(clippy::wildcard_enum_match_arm, reason = "tests look at a few variants")]
 
 use super::*;
+use crate::record::event::{NodeCounts, Outcome, RunEnded};
 use crate::time::dur::Dur;
 
 const NODE: &str = "tidy";
@@ -83,6 +84,30 @@ fn consecutive_idle_iterations_are_one_entry_without_their_waits() {
     let waits = summary.waits.iter().find(|w| w.why == WaitWhy::Idle).expect("idle waits");
     assert_eq!((waits.count, waits.lasted, waits.woken), (5, Dur::from_secs(5), 1));
     assert!(summary.open.is_empty());
+}
+
+#[test]
+fn a_wait_that_the_end_of_the_run_ends_counts() {
+    let mut book = Book::default();
+    book.waited(WaitWhy::Delay, WaitEndedBy::Timer).waited(WaitWhy::Delay, WaitEndedBy::Timer);
+    // Its end is not recorded.
+    book.events.pop();
+    book.add(Event::Paused {}).add(Event::RunEnded(RunEnded {
+        outcome: Outcome::Stopped,
+        reason: "stopped on request".to_owned(),
+        verified: false,
+        iterations: 0,
+        completed: 0,
+        failed: 0,
+        idle: 0,
+        nodes: NodeCounts::default(),
+        flake_retries: 0,
+        total_duration_s: Dur::ZERO,
+        exit_code: 0,
+    }));
+    let summary = book.summary();
+    let waits = summary.waits.iter().find(|w| w.why == WaitWhy::Delay).expect("waits");
+    assert_eq!((waits.count, waits.lasted, waits.woken), (2, Dur::from_secs(3), 1));
 }
 
 #[test]

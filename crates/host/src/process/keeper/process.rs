@@ -14,6 +14,7 @@ use super::link::{Link, Received};
 use super::order::{Order, Report, StartOrder};
 use super::start::{self, BaseEnv, StartError};
 use super::{MAX_FRAME, MAX_HELD, wire};
+use crate::store::lock;
 use crate::sys;
 
 /// Runs the keeper process. Exit with the code it returns.
@@ -214,6 +215,7 @@ impl KeeperProcess {
     /// a signal to exit.
     fn shut_down(&mut self) {
         if !std::mem::replace(&mut self.ending, true) {
+            self.held.iter().for_each(|file| lock::mark_loss(file.as_fd()));
             self.tree.sweep(Instant::now(), super::LAST_GRACE);
         }
     }
