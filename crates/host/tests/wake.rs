@@ -29,6 +29,21 @@ fn a_written_file_wakes_and_others_do_not() {
 }
 
 #[test]
+fn a_flush_reports_every_earlier_change() {
+    let rig = Rig::new();
+    let watching = rig.watch(&["inbox/*"]);
+    for round in 0..200 {
+        let name = format!("inbox/{round}");
+        rig.write(&name, "work");
+        assert!(watching.waker.await_flush(watching.waker.ask_flush(), AMPLE));
+        let woken = watching.wakes.try_recv();
+        assert_eq!(woken.ok().as_deref(), Some(Path::new(&name)), "in round {round}");
+        watching.waker.rearm();
+    }
+    watching.waker.stop();
+}
+
+#[test]
 fn files_in_directories_created_later_wake_however_fast() {
     let rig = Rig::new();
     let watching = rig.watch(&["inbox/**/*.md"]);

@@ -6,6 +6,7 @@ use crate::clock;
 use dogwatch_core::drive::shell::{Signaled, Woken};
 use dogwatch_core::record::ids::NodeIx;
 use dogwatch_core::run::input::EndSignal;
+use dogwatch_core::run::job::JobKind;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::timer::Wakeup;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -16,7 +17,7 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
-/// How long to wait for a pump to empty its pipes before silence is judged.
+/// How long to wait for a pump to empty its pipes, and for a watcher to report changes, before silence is judged.
 const FLUSH_BOUND: Duration = Duration::from_millis(500);
 /// How long to wait for a second signal of the same kind after the first.
 const ECHO: Duration = Duration::from_millis(2);
@@ -118,14 +119,22 @@ impl HostShell<'_> {
         Ok(taken)
     }
 
-    /// Flushes the pumps of the judged nodes. All are asked first and then waited for together, so one time limit
-    /// holds for all.
-    pub(super) fn flush_pumps(&self, judged: &BTreeSet<NodeIx>) {
+    /// Flushes the pumps of the judged nodes and the watchers of their work trees. All are asked first and then waited
+    /// for together, so one time limit holds for all.
+    pub(super) fn flush_evidence(&self, judged: &BTreeSet<NodeIx>) {
         let until = Instant::now() + FLUSH_BOUND;
-        let slots = self.slots.all().filter(|slot| judged.contains(&slot.job.node));
-        let asked: Vec<_> = slots.map(|slot| (&slot.pump, slot.pump.ask_flush())).collect();
-        for (pump, flush) in asked {
-            pump.await_flush(flush, until.saturating_duration_since(Instant::now()));
+        let left = || until.saturating_duration_since(Instant::now());
+        let slots = || self.slots.all().filter(|slot| judged.contains(&slot.job.node));
+        let sessions = || slots().filter(|slot| slot.job.kind == JobKind::Session);
+        let shared = self.watchers.work_tree.iter().filter(|_| sessions().any(|slot| slot.watcher.is_none()));
+        let watchers = sessions().filter_map(|slot| slot.watcher.as_ref()).chain(shared);
+        let watchers: Vec<_> = watchers.map(|watcher| (watcher, watcher.ask_flush())).collect();
+        let pumps: Vec<_> = slots().map(|slot| (&slot.pump, slot.pump.ask_flush())).collect();
+        for (pump, flush) in pumps {
+            pump.await_flush(flush, left());
+        }
+        for (watcher, flush) in watchers {
+            watcher.await_flush(flush, left());
         }
     }
 

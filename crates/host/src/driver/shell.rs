@@ -138,7 +138,7 @@ impl Shell for HostShell<'_> {
     }
 
     fn flush(&mut self, nodes: &BTreeSet<NodeIx>) {
-        self.flush_pumps(nodes);
+        self.flush_evidence(nodes);
     }
 
     fn kill_keeper(&mut self, job: Job, number: u64) -> KeeperKilled {

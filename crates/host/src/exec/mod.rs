@@ -20,7 +20,7 @@ use dogwatch_core::text::figures::count;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use dogwatch_agents::SubagentLog;
 use dogwatch_core::record::event::{EndStep, EndedBy, Event, HumanEndedBy};
@@ -409,7 +409,13 @@ impl Exec {
         let now = clock::awake();
         if self.is_watched() {
             self.following.iter().for_each(Following::look);
-            self.copy_state.drain(DRAIN_BOUND);
+            let until = Instant::now() + DRAIN_BOUND;
+            if let Some(workspace) = &self.workspace {
+                // An earlier change may still wait to be handled, and would hide the later ones.
+                workspace.rearm();
+                workspace.await_flush(workspace.ask_flush(), DRAIN_BOUND);
+            }
+            self.copy_state.drain(until.saturating_duration_since(Instant::now()));
             self.listen();
             self.look();
         }

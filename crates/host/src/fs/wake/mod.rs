@@ -24,7 +24,7 @@ mod watches;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -64,8 +64,20 @@ struct Control {
     held: AtomicBool,
     stop: AtomicBool,
     rearm: AtomicBool,
+    /// The number of flushes requested. All up to `flushed` are done.
+    flushes: AtomicU64,
+    flushed: Mutex<u64>,
+    has_flushed: Condvar,
     coverage: Mutex<Option<Coverage>>,
     covered: Condvar,
+}
+
+/// A requested flush.
+#[derive(Clone, Copy, Debug)]
+pub struct Flush {
+    number: u64,
+    /// Whether an earlier flush is not done yet. A thread that hangs on a dead file system costs one wait, not many.
+    overdue: bool,
 }
 
 impl PathWaker {
@@ -114,6 +126,9 @@ impl PathWaker {
             held: AtomicBool::new(held),
             stop: AtomicBool::new(false),
             rearm: AtomicBool::new(false),
+            flushes: AtomicU64::new(0),
+            flushed: Mutex::new(0),
+            has_flushed: Condvar::new(),
             coverage: Mutex::new(None),
             covered: Condvar::new(),
         });
@@ -141,6 +156,24 @@ impl PathWaker {
     pub fn rearm(&self) {
         self.control.rearm.store(true, Ordering::Release);
         self.control.ring();
+    }
+
+    /// Requests that every change up to now is reported, unless an earlier one still waits for a rearm. Pass the result
+    /// to [`PathWaker::await_flush`].
+    pub fn ask_flush(&self) -> Flush {
+        let before = self.control.flushes.fetch_add(1, Ordering::AcqRel);
+        self.control.ring();
+        let done = *self.control.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        Flush { number: before + 1, overdue: done < before }
+    }
+
+    /// Waits for a requested flush, unless an earlier one is still pending. Returns whether it is done; `bound` limits
+    /// the wait.
+    pub fn await_flush(&self, flush: Flush, bound: Duration) -> bool {
+        let bound = if flush.overdue { Duration::ZERO } else { bound };
+        let flushed = self.control.flushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let waited = self.control.has_flushed.wait_timeout_while(flushed, bound, |done| *done < flush.number);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
     /// Returns how the paths are covered, or `None` while the watches are being set.
@@ -181,6 +214,11 @@ impl Control {
     fn stop(&self) {
         self.stop.store(true, Ordering::Release);
         self.ring();
+    }
+
+    fn has_flushed(&self, flushes: u64) {
+        *self.flushed.lock().unwrap_or_else(PoisonError::into_inner) = flushes;
+        self.has_flushed.notify_all();
     }
 
     fn cover(&self, coverage: Coverage) {
@@ -239,7 +277,9 @@ fn run(mut tree: TreeWatcher<Gate>) {
         hold(&control);
     }
     loop {
-        // Read the request before the events, so that every earlier event is covered by the answer.
+        // Read the requests before the events, so that every earlier event is covered by the answer.
+        // A flush is read first, so that it covers an earlier rearm.
+        let flushes = control.flushes.load(Ordering::Acquire);
         let asked = control.rearm.swap(false, Ordering::AcqRel);
         tree.turn();
         if asked {
@@ -252,6 +292,7 @@ fn run(mut tree: TreeWatcher<Gate>) {
             return;
         }
         control.cover(tree.coverage());
+        control.has_flushed(flushes);
         wait(&control, &tree);
     }
 }
