@@ -10,11 +10,12 @@ use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::Reporter;
 use dogwatch_host::store::journal::{self, Tail};
 use std::io::{self, Write};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::Duration;
 
-/// How long the end of a run may wait for a reader that accepts no output.
+/// How long the end of a run waits for a reader that accepts no output. A slow reader gets this time for each event.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The reporter for `--json`.
@@ -82,7 +83,23 @@ impl Drop for Json {
     fn drop(&mut self) {
         self.shared.change(|s| s.over = true);
         let state = self.shared.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let _ = self.shared.changed.wait_timeout_while(state, DRAIN_TIMEOUT, |s| s.printed < s.written);
+        drain(state, |state, printed| {
+            let pending = |s: &mut State| s.printed == printed && s.printed < s.written;
+            let waited = self.shared.changed.wait_timeout_while(state, DRAIN_TIMEOUT, pending);
+            waited.unwrap_or_else(PoisonError::into_inner).0
+        });
+    }
+}
+
+/// Waits until all events are printed, or none is printed during one wait. `wait` gets the number of the last event
+/// printed and returns when it changes or when the time is up.
+fn drain<S: Deref<Target = State>>(mut state: S, mut wait: impl FnMut(S, u64) -> S) {
+    loop {
+        let printed = state.printed;
+        state = wait(state, printed);
+        if state.printed == printed || state.printed >= state.written {
+            return;
+        }
     }
 }
 
@@ -137,5 +154,27 @@ impl Shared {
     fn wait_for_change(&self) {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
         drop(self.changed.wait_timeout(state, Duration::from_secs(1)));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Returns how often the end of a run waits for a reader that takes so many of ten events, one in each wait.
+    fn waits(taken: u64) -> u64 {
+        let mut waits = 0;
+        drain(Box::new(State { written: 10, ..State::default() }), |mut state, printed| {
+            assert_eq!(state.printed, printed);
+            waits += 1;
+            state.printed = waits.min(taken);
+            state
+        });
+        waits
+    }
+
+    #[test]
+    fn the_end_of_a_run_waits_for_a_slow_reader_and_not_for_one_that_takes_nothing() {
+        assert_eq!([0, 3, 10].map(waits), [1, 4, 10]);
     }
 }
