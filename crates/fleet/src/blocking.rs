@@ -12,24 +12,60 @@ use dogwatch_core::time::moment::Wall;
 use tokio::sync::watch;
 
 /// Ends a worker from another thread.
-pub struct Drain(watch::Sender<bool>);
+pub struct Drain {
+    drain: watch::Sender<bool>,
+    abandon: watch::Sender<bool>,
+}
 
 impl Drain {
     /// Asks the worker to give its jobs back and end.
     pub fn start(&self) {
-        self.0.send_replace(true);
+        self.drain.send_replace(true);
+    }
+
+    /// Ends the worker at once. Its leashes end its runs, and other workers take its jobs when their leases are over.
+    pub fn abandon(&self) {
+        self.abandon.send_replace(true);
     }
 }
 
-/// Returns a switch that ends a worker, and what the worker watches.
-pub fn drain() -> (Drain, watch::Receiver<bool>) {
-    let (switch, watched) = watch::channel(false);
-    (Drain(switch), watched)
+/// What a worker watches to know when it has to end.
+pub struct Drained {
+    drain: watch::Receiver<bool>,
+    abandon: watch::Receiver<bool>,
 }
 
-/// Works until it is drained.
-pub fn work(settings: Settings, log: Log, drain: watch::Receiver<bool>) -> Result<(), FleetError> {
-    runtime()?.block_on(worker::work(settings, log, drain))
+/// How a worker ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ended {
+    /// It gave its jobs back.
+    Drained,
+    /// It was ended at once.
+    Abandoned,
+}
+
+/// Returns a switch that ends a worker, and what the worker watches.
+pub fn drain() -> (Drain, Drained) {
+    let (drain, drained) = watch::channel(false);
+    let (abandon, abandoned) = watch::channel(false);
+    (Drain { drain, abandon }, Drained { drain: drained, abandon: abandoned })
+}
+
+/// Works until it is drained or abandoned.
+pub fn work(settings: Settings, log: Log, mut end: Drained) -> Result<Ended, FleetError> {
+    let runtime = runtime()?;
+    let ended = runtime.block_on(async {
+        tokio::select! {
+            ended = worker::work(settings, log, end.drain) => ended.map(|()| Ended::Drained),
+            Ok(_) = end.abandon.wait_for(|set| *set) => Ok(Ended::Abandoned),
+        }
+    });
+    if ended == Ok(Ended::Abandoned) {
+        worker::end_commands();
+        // Waiting for blocking calls could take as long as they do.
+        runtime.shutdown_background();
+    }
+    ended
 }
 
 /// Creates the streams and buckets, and the queue of an account with its cap on jobs at once.

@@ -10,20 +10,22 @@ pub use watching::Watch;
 
 use crate::join::JoinLine;
 use crate::names;
-use async_nats::{ConnectOptions, Event, HeaderMap, RequestErrorKind};
+use async_nats::{ConnectErrorKind, ConnectOptions, Event, HeaderMap, RequestErrorKind};
 use bytes::Bytes;
 use futures_core::Stream;
 use serde::Serialize;
 use serde_json::Value;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// The server holds another revision than the one that a write named.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
+/// What the server says when it refuses a secret.
+const VIOLATION: &str = "authorization violation";
 /// The longest pause between two attempts to connect.
-const MAX_RECONNECT: Duration = Duration::from_secs(2);
+pub(crate) const MAX_RECONNECT: Duration = Duration::from_secs(2);
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -35,6 +37,14 @@ pub enum FleetError {
         servers: String,
         /// The error.
         why: String,
+    },
+    /// The server refuses the user and the secret of the join line.
+    #[error("{servers} refuses the secret of `{user}` (authorization violation)")]
+    Denied {
+        /// The servers.
+        servers: String,
+        /// The user.
+        user: String,
     },
     /// No answer came in time. The request may still take effect.
     #[error("no answer from the server")]
@@ -65,6 +75,7 @@ impl FleetError {
             FleetError::Refused { code, .. } => Some(*code),
             FleetError::Conflict => Some(WRONG_LAST_SEQUENCE),
             FleetError::Connect { .. }
+            | FleetError::Denied { .. }
             | FleetError::NoAnswer
             | FleetError::NoResponders
             | FleetError::BadAnswer(_) => None,
@@ -146,6 +157,7 @@ impl Client {
     /// Connects. With `patient` it returns at once and keeps trying in the background.
     pub async fn connect(join: &JoinLine, patient: bool, log: Log) -> Result<Client, FleetError> {
         let (count, connections) = watch::channel(0_u64);
+        let (servers, last) = (join.servers.join(", "), Mutex::new(String::new()));
         let mut options = ConnectOptions::new()
             .name(format!("dogwatch {}", join.user))
             .ping_interval(names::PING)
@@ -161,7 +173,17 @@ impl Client {
                 if again {
                     count.send_modify(|count| *count += 1);
                 }
-                async move { log(&event.to_string()) }
+                let text = describe(&event, &servers);
+                let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
+                // The client tries again and again, and each attempt fails for the same reason.
+                let is_new = *last != text;
+                last.clone_from(&text);
+                drop(last);
+                async move {
+                    if is_new {
+                        log(&text);
+                    }
+                }
             });
         if !join.secret.is_empty() {
             options = options.user_and_password(join.user.to_string(), join.secret.clone());
@@ -331,7 +353,25 @@ fn read_answer(payload: &[u8]) -> Result<Value, FleetError> {
     }
 }
 
+/// Describes what happened to the connection.
+fn describe(event: &Event, servers: &str) -> String {
+    let error = event.to_string();
+    match event {
+        Event::Connected => format!("connected to {servers}"),
+        Event::Disconnected => format!("disconnected from {servers}; trying to connect again"),
+        Event::ServerError(_) | Event::ClientError(_) if error.to_lowercase().contains(VIOLATION) => {
+            format!("{servers} refuses the secret of this user: it may have been revoked; trying again")
+        }
+        Event::ServerError(_) | Event::ClientError(_) => format!("{servers}: {error}"),
+        Event::LameDuckMode | Event::Draining | Event::Closed | Event::SlowConsumer(_) => error,
+    }
+}
+
 fn connect_error(join: &JoinLine, error: &async_nats::ConnectError) -> FleetError {
+    let servers = join.servers.join(", ");
+    if error.kind() == ConnectErrorKind::AuthorizationViolation {
+        return FleetError::Denied { servers, user: join.user.to_string() };
+    }
     let mut why = error.to_string();
     let mut source = std::error::Error::source(error);
     while let Some(cause) = source {
@@ -341,7 +381,7 @@ fn connect_error(join: &JoinLine, error: &async_nats::ConnectError) -> FleetErro
         }
         source = cause.source();
     }
-    FleetError::Connect { servers: join.servers.join(", "), why }
+    FleetError::Connect { servers, why }
 }
 
 /// Returns TLS settings that trust only the fleet's own authority.

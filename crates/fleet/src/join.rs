@@ -37,7 +37,7 @@ pub enum JoinError {
     #[error("the join line is longer than {MAX_LINE} bytes")]
     TooLong,
     /// The part before the `@` is missing.
-    #[error("the join line names no user")]
+    #[error("the join line names no user; it may be cut short")]
     NoUser,
     /// A name in it is not valid.
     #[error("the join line names `{0}`, which is not a valid name")]
@@ -46,7 +46,7 @@ pub enum JoinError {
     #[error("the join line names the server `{0}`; expected `host:port`")]
     BadServer(String),
     /// The certificate is missing or not valid.
-    #[error("the join line has no valid certificate (`?ca=`)")]
+    #[error("the join line has no valid certificate (`?ca=`); it may be cut short")]
     BadCertificate,
     /// The connection would not be encrypted.
     #[error("`dogwatch+tcp://` is for this machine only, and `{0}` is another one")]
@@ -94,7 +94,7 @@ impl FromStr for JoinLine {
         };
         let (rest, ca) = match rest.split_once("?ca=") {
             Some((rest, ca)) => {
-                (rest, Some(decode(ca).filter(|der| !der.is_empty()).ok_or(JoinError::BadCertificate)?))
+                (rest, Some(decode(ca).filter(|der| is_whole(der)).ok_or(JoinError::BadCertificate)?))
             }
             None => (rest, None),
         };
@@ -124,6 +124,23 @@ impl FromStr for JoinLine {
             ca,
         })
     }
+}
+
+/// Returns whether a certificate in DER has the length that its first bytes name.
+fn is_whole(der: &[u8]) -> bool {
+    const SEQUENCE: u8 = 0x30;
+    let Some(([tag, first], rest)) = der.split_first_chunk::<2>() else { return false };
+    // Seven bits are a length, or the number of bytes that hold it.
+    let long = usize::from(first & 0x7f);
+    let (length, content) = match first & 0x80 {
+        0 => (long, rest),
+        _ if long <= 4 && long <= rest.len() => {
+            let (bytes, content) = rest.split_at(long);
+            (bytes.iter().fold(0, |sum, byte| sum << 8 | usize::from(*byte)), content)
+        }
+        _ => return false,
+    };
+    *tag == SEQUENCE && length == content.len()
 }
 
 const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
@@ -166,7 +183,7 @@ mod tests {
 
     #[test]
     fn a_join_line_survives_printing_and_parsing() {
-        for ca in [Some(vec![0x30, 0x82, 0xff, 0x00]), None] {
+        for ca in [Some(vec![0x30, 0x82, 0x00, 0x02, 0xff, 0x00]), None] {
             let line = JoinLine {
                 servers: vec!["127.0.0.1:4222".into(), "localhost:4223".into()],
                 user: "anna".parse().expect("a name"),
@@ -198,6 +215,18 @@ mod tests {
         ] {
             let error = bad.parse::<JoinLine>().expect_err(bad).to_string();
             assert!(!error.contains("hidden"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_join_line_that_is_cut_short_anywhere_says_so() {
+        let ca = encode(&[&[0x30, 0x82, 0x01, 0x00][..], &[7; 256]].concat());
+        let line = format!("dogwatch+tls://anna:hidden@h:4222/acme?ca={ca}");
+        assert!(line.parse::<JoinLine>().is_ok());
+        // A shorter port is still a port.
+        for end in (16..line.len()).filter(|end| !line[..*end].ends_with(['@', 'h', ':'])) {
+            let error = line[..end].parse::<JoinLine>().expect_err(&line[..end]).to_string();
+            assert!(error.contains("it may be cut short"), "{end}: {error}");
         }
     }
 

@@ -16,6 +16,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
 use dogwatch_host::leash::Leash;
+use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Integrity, Journal, Loaded, repair};
 use dogwatch_host::store::lock::Place;
@@ -75,6 +76,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     };
     if args.at.is_some() {
         refuse_live_elsewhere(&found)?;
+    }
+    if !found.is_live() {
+        refuse_fleet_job(&found)?;
     }
     if args.leash.is_given() && found.is_live() {
         return Err(CliError::with_help(
@@ -139,6 +143,19 @@ fn refuse_unknown(found: &FoundRun) -> Result<(), CliError> {
     ))
 }
 
+/// Returns an error if the run is that of a fleet's job, unless the worker that holds the job continues it.
+fn refuse_fleet_job(found: &FoundRun) -> Result<(), CliError> {
+    match fleet_job::of_run(&found.dir).filter(|job| !fleet_job::is_held_here(job)) {
+        None => Ok(()),
+        Some(job) => Err(CliError::with_help(
+            format!("run {} belongs to job {job} of a fleet, which another worker may be running", found.id),
+            format!(
+                "the fleet continues it by itself: `dogwatch fleet ls` shows where, and `dogwatch fleet wake {job}` ends a wait"
+            ),
+        )),
+    }
+}
+
 fn adoptable(found: &FoundRun, message: String) -> CliError {
     let id = &found.id;
     CliError::with_help(
@@ -178,6 +195,7 @@ fn refuse_live_elsewhere(found: &FoundRun) -> Result<(), CliError> {
 /// Continues a run from its record.
 pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
     operator_only("continue a run that has no supervisor")?;
+    refuse_fleet_job(found)?;
     refuse_unknown(found)?;
     let mut started = started(found)?;
     let (mut new_work_dir, mut new_path) = (None, None);

@@ -3,15 +3,17 @@ use crate::loading::{self, LoopFile};
 use dogwatch_config::Flags;
 use dogwatch_core::lease::Times;
 use dogwatch_core::time::dur::Dur;
-use dogwatch_fleet::blocking;
+use dogwatch_fleet::FleetError;
+use dogwatch_fleet::blocking::{self, Ended};
 use dogwatch_fleet::join::{JoinLine, MAX_LINE};
 use dogwatch_fleet::record::Job;
 use dogwatch_fleet::worker::{Denied, MAX_SLOTS, Settings};
-use dogwatch_host::store::home;
+use dogwatch_host::store::{home, safe_file};
 use dogwatch_host::sys::{SignalFd, block};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 use rustix::process::Signal;
+use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use std::sync::Arc;
 ///
 /// Connects to the fleet's server, takes queued jobs and runs each as an ordinary dogwatch run in a checkout of its own.
 /// Only outgoing connections are made. Stop it with Ctrl-C or SIGTERM: running jobs end, and other workers continue them.
+/// A second Ctrl-C ends it at once, without giving the jobs back.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -53,6 +56,9 @@ Examples:
 
 A job runs the commands of its loop file on this machine. Allow only repositories that you trust.";
 
+/// The exit code of a worker that a second signal ended.
+const ABANDONED: u8 = 130;
+
 const JOIN_HELP: &str =
     "`dogwatch fleet join NAME --account ACCOUNT` on the machine of the fleet prints a join line";
 
@@ -75,6 +81,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         CliError::with_help(format!("cannot use {}: {e}", dir.display()), "choose another with --dir")
     })?;
     let dir = dir.canonicalize().unwrap_or(dir);
+    let lock = only_one(&dir)?;
     let program = std::env::current_exe()
         .map_err(|e| CliError::internal(format!("cannot find the dogwatch executable: {e}")))?;
     let agents = args.agents.clone();
@@ -93,6 +100,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let watch = move || {
         wait(&signals);
         drain.start();
+        wait(&signals);
+        drain.abandon();
     };
     std::thread::Builder::new()
         .name("signals".into())
@@ -100,8 +109,42 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         .map_err(|e| CliError::internal(format!("cannot start a thread: {e}")))?;
     let name = settings.join.user.clone();
     let log = Arc::new(move |text: &str| print_line(&format!("{name}: {text}")));
-    blocking::work(settings, log, drained).map_err(|e| CliError::usage(e.to_string()))?;
-    Ok(0)
+    let ended = blocking::work(settings, log, drained).map_err(|error| failed(&error))?;
+    drop(lock);
+    Ok(match ended {
+        Ended::Drained => 0,
+        Ended::Abandoned => ABANDONED,
+    })
+}
+
+/// Explains why a worker cannot work.
+fn failed(error: &FleetError) -> CliError {
+    match error {
+        FleetError::Denied { .. } => CliError::with_help(
+            error.to_string(),
+            "the worker may have been revoked; get a new line with `dogwatch fleet join NAME --account ACCOUNT`",
+        ),
+        FleetError::Connect { .. }
+        | FleetError::NoAnswer
+        | FleetError::NoResponders
+        | FleetError::Conflict
+        | FleetError::Refused { .. }
+        | FleetError::BadAnswer(_) => CliError::usage(error.to_string()),
+    }
+}
+
+/// Locks the directory of a worker, and warns if another process has locked it.
+fn only_one(dir: &Path) -> Result<File, CliError> {
+    let path = dir.join("lock");
+    let lock = safe_file::update(&path, safe_file::PRIVATE)
+        .map_err(|e| CliError::usage(format!("cannot open {}: {e}", path.display())))?;
+    if lock.try_lock().is_err() {
+        print_line(&format!(
+            "warning: another worker uses {}; give each worker a join line of its own, or another --dir",
+            dir.display()
+        ));
+    }
+    Ok(lock)
 }
 
 /// Reads a join line, or the file that contains it.

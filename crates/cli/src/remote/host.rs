@@ -329,7 +329,7 @@ impl Session<'_> {
             FromFeed::Runs(runs) => {
                 self.host.change(|entry| entry.runs = runs.iter().filter(|run| run.live).count());
                 {
-                    let origin = Origin { host: name.clone(), graph: None, skew: self.skew };
+                    let origin = Origin { host: name.clone(), job: None, graph: None, skew: self.skew };
                     let runs: Vec<_> = runs.into_iter().map(|run| (origin.clone(), run)).collect();
                     self.mirror.list(name, &runs)
                 }

@@ -62,6 +62,8 @@ pub enum Input {
 pub struct Known {
     pub run: RunId,
     pub live: bool,
+    /// The job of a fleet that the run belongs to.
+    pub job: Option<String>,
     /// The machine of the run, if it is another one.
     pub origin: Option<Origin>,
 }
@@ -134,6 +136,8 @@ impl Order {
 pub struct Row {
     pub run: RunId,
     pub live: bool,
+    /// The job of a fleet that the run belongs to.
+    pub job: Option<String>,
     /// The machine of the run, if it is another one.
     pub origin: Option<Origin>,
     pub view: View,
@@ -288,10 +292,11 @@ impl Top {
         let shown = live.into_iter().chain(dead).take(MAX_ROWS);
         self.rows = shown
             .map(|k| match before.iter().position(|row| row.run == k.run) {
-                Some(at) => Row { live: k.live, origin: k.origin, ..before.swap_remove(at) },
+                Some(at) => Row { live: k.live, job: k.job, origin: k.origin, ..before.swap_remove(at) },
                 None => Row {
                     run: k.run,
                     live: k.live,
+                    job: k.job,
                     origin: k.origin,
                     view: View::default(),
                     fault: None,
@@ -440,6 +445,7 @@ impl Top {
                 let status = row.status(self.now);
                 let outcome = status.ended.as_ref().map(|end| end.outcome);
                 let hint = match (status.state, outcome) {
+                    _ if row.job.is_some() => "it is a job of a fleet; `dogwatch fleet ls` shows it",
                     (State::Ended, Some(Outcome::Idle)) => "it ended idle; continue it with `dogwatch wake`",
                     (State::Ended, Some(Outcome::Stopped | Outcome::Interrupted)) => {
                         "it was stopped; continue it with `dogwatch resume`"

@@ -16,6 +16,7 @@ use crate::screen::Tone;
 use dogwatch_agents::readable::Renderer;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_host::clock;
+use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home;
 use dogwatch_host::store::journal;
 use dogwatch_host::store::registry::{self, Pointer, Registry};
@@ -26,7 +27,7 @@ use ratatui_core::terminal::Terminal;
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
@@ -198,22 +199,29 @@ impl Shell {
     fn list_runs(&mut self) {
         let mut pointers = Registry::of_user().list();
         if let Some(others) = &self.others {
-            let here: BTreeSet<RunId> = pointers.iter().map(|p| p.run.clone()).collect();
             let copied = others.registries().into_iter().flat_map(|registry| registry.list());
-            pointers.extend(copied.filter(|p| !here.contains(&p.run)));
-            pointers.sort_by(|a, b| b.run.cmp(&a.run));
-            pointers.dedup_by(|later, earlier| later.run == earlier.run);
+            pointers = registry::merge(pointers, copied);
             let (machines, summary) = (others.machines(), others.summary());
             self.feed(Input::Machines(machines, summary));
         }
         let known = pointers.iter().map(|p| Known {
             run: p.run.clone(),
             live: registry::is_live(&p.run_dir),
+            job: job_of(p),
             origin: p.origin.clone(),
         });
         let known: Vec<Known> = known.collect();
-        self.pointers = pointers.into_iter().map(|p| (p.run.clone(), p)).collect();
+        let pointers = pointers.into_iter().map(|p| (p.run.clone(), p)).collect();
+        let before = std::mem::replace(&mut self.pointers, pointers);
         self.feed(Input::Runs(known));
+        // A run that moved to another machine is read from there.
+        for (run, old) in before {
+            if self.pointers.get(&run).is_some_and(|new| new.run_dir != old.run_dir) {
+                self.tails.remove(&run);
+                self.watch.forget(&run);
+                self.feed(Input::Replaced(run));
+            }
+        }
         let shown: Vec<(RunId, bool)> = self.top.rows.iter().map(|r| (r.run.clone(), r.live)).collect();
         self.tails.retain(|run, _| shown.iter().any(|(known, _)| known == run));
         self.judged.retain(|run, _| shown.iter().any(|(known, _)| known == run));
@@ -491,4 +499,12 @@ impl Shell {
 fn ask_elsewhere(others: &Arc<dyn OtherMachines>, pointer: &Pointer, order: Order) -> Result<(), String> {
     let answer = others.ask(pointer, order.path(), &serde_json::json!({}))?;
     if answer.is_ok() { Ok(()) } else { Err(answer.message()) }
+}
+
+/// Returns the job of a fleet that a run belongs to.
+fn job_of(pointer: &Pointer) -> Option<String> {
+    match &pointer.origin {
+        Some(origin) => origin.job.clone(),
+        None => fleet_job::of_run(&pointer.run_dir),
+    }
 }

@@ -167,8 +167,10 @@ impl Book {
 /// Returns a model with these runs, all of them read.
 fn top_of(runs: Vec<(RunId, bool, Book)>, now: u64) -> Top {
     let mut top = Top::new(at(now), (80, 24));
-    let known =
-        runs.iter().map(|(run, live, _)| Known { run: run.clone(), live: *live, origin: None }).collect();
+    let known = runs
+        .iter()
+        .map(|(run, live, _)| Known { run: run.clone(), live: *live, job: None, origin: None })
+        .collect();
     top.apply(at(now), Input::Runs(known));
     for (run, _, book) in runs {
         top.apply(at(now), Input::Read { run, events: book.events, more: false });
@@ -276,7 +278,7 @@ fn the_selection_follows_the_run_when_lines_move() {
     press(&mut top, "j");
     assert_eq!(top.current().map(|row| row.run.clone()), Some(run(2)));
     let now = top.now;
-    let known = [4, 3, 2].map(|n| Known { run: run(n), live: true, origin: None }).to_vec();
+    let known = [4, 3, 2].map(|n| Known { run: run(n), live: true, job: None, origin: None }).to_vec();
     top.apply(now, Input::Runs(known));
     assert_eq!(top.current().map(|row| row.run.clone()), Some(run(2)));
     top.apply(now, Input::Live(run(3), false));
@@ -289,9 +291,9 @@ fn the_selection_follows_the_run_when_lines_move() {
 fn a_run_of_another_machine_has_its_name_and_a_node_also_that_of_its_graph() {
     let of = |graph: Option<&str>| {
         let (host, graph) = ("carl".to_owned(), graph.map(str::to_owned));
-        let origin = Some(Origin { host, graph, skew: Skew::default() });
+        let origin = Some(Origin { host, job: None, graph, skew: Skew::default() });
         let mut top = Top::new(at(10), (120, 24));
-        top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: true, origin }]));
+        top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: true, job: None, origin }]));
         top.apply(at(10), Input::Read { run: run(1), events: Book::of(run(1)).events, more: false });
         screen(&top, 120, 24).join("\n")
     };
@@ -300,9 +302,33 @@ fn a_run_of_another_machine_has_its_name_and_a_node_also_that_of_its_graph() {
 }
 
 #[test]
+fn a_run_of_a_fleets_job_has_the_name_of_the_job_and_is_not_to_be_resumed() {
+    let known = |live: bool, host: Option<&str>| {
+        let job = Some("acme.one".to_owned());
+        let origin = host.map(|host| Origin {
+            host: host.to_owned(),
+            job: job.clone(),
+            graph: None,
+            skew: Skew::default(),
+        });
+        let mut top = Top::new(at(10), (120, 24));
+        top.apply(at(10), Input::Runs(vec![Known { run: run(1), live, job, origin }]));
+        top.apply(at(10), Input::Read { run: run(1), events: Book::of(run(1)).events, more: false });
+        screen(&top, 120, 24).join("\n")
+    };
+    let shown = known(true, Some("carl"));
+    assert!(shown.contains(" acme.one @carl "), "{shown}");
+    for shown in [known(false, Some("carl")), known(false, None)] {
+        assert!(shown.contains("not running here; `dogwatch fleet"), "{shown}");
+        assert!(!shown.contains("dogwatch resume"), "{shown}");
+    }
+}
+
+#[test]
 fn the_number_of_rows_is_limited_and_live_runs_come_first() {
     let id = |n: usize| RunId::new(Wall(BEGAN + n as i64 * 1000), [0; 4]);
-    let known = (0..=MAX_ROWS).rev().map(|n| Known { run: id(n), live: n == 0, origin: None }).collect();
+    let known =
+        (0..=MAX_ROWS).rev().map(|n| Known { run: id(n), live: n == 0, job: None, origin: None }).collect();
     let mut top = Top::new(at(0), (80, 24));
     top.apply(at(0), Input::Runs(known));
     assert_eq!((top.rows.len(), top.hidden), (MAX_ROWS, 1));
@@ -504,7 +530,7 @@ fn a_page_closes_when_its_run_is_gone_and_restarts_when_its_journal_is_replaced(
 #[test]
 fn a_run_has_no_state_until_its_record_is_read() {
     let mut top = Top::new(at(10), (80, 24));
-    top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false, origin: None }]));
+    top.apply(at(10), Input::Runs(vec![Known { run: run(1), live: false, job: None, origin: None }]));
     assert!(screen(&top, 80, 24)[2].contains("reading …") && !screen(&top, 80, 24)[2].contains("lost"));
     let book = working();
     top.apply(at(10), Input::Read { run: run(1), events: book.events.clone(), more: true });

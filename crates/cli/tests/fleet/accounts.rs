@@ -132,7 +132,7 @@ fn two_workers_do_not_spend_the_rest_of_a_budget_at_once() {
     let text = harbor.succeed(&["fleet", "account", ACCOUNT]);
     assert!(text.contains("money     $0.50 today, $0.50 reserved, of $1.20"), "{text}");
     let shown = harbor.succeed(&["fleet", "ls"]);
-    assert!(shown.contains("acme.two  queued"), "{shown}");
+    assert!(shown.contains("acme.two   queued"), "{shown}");
     let_go(&harbor, "two");
     let_go(&harbor, "one");
     let limit = harbor.until_limit("the account is parked", |limit| limit.until.is_some());

@@ -11,6 +11,7 @@ mod faults;
 mod harbor;
 mod jobs;
 mod large;
+mod leaving;
 mod machines;
 mod network;
 mod nodes;

@@ -395,3 +395,33 @@ fn a_worker_that_was_revoked_is_listed_as_such_and_a_workers_line_is_not_the_ope
     drop(worker);
     stop(up);
 }
+
+#[test]
+fn a_worker_with_a_wrong_secret_ends_and_one_without_a_server_waits_until_it_is_ended() {
+    let fleet = Fleet::init();
+    let line = fleet.join("anna", "acme");
+    let dir = fleet.project.path("worker");
+    let work = |line: &JoinLine| {
+        let dir = dir.to_str().expect("text");
+        fleet.project.start(&["work", &line.to_string(), "--allow-repo", "*", "--dir", dir])
+    };
+    let mut waits = work(&line);
+    waits.wait_for_error(&format!("anna: cannot connect to 127.0.0.1:{}: ", fleet.port));
+    waits.wait_for_error("help: start the server with `dogwatch fleet up`");
+    let mut second = work(&line);
+    second.wait_for_error("warning: another worker uses ");
+    waits.signal(Signal::TERM);
+    waits.finish().assert_code(0);
+    second.signal(Signal::TERM);
+    second.finish().assert_code(0);
+    let up = fleet.up();
+    let wrong = work(&JoinLine { secret: "x".repeat(43), ..line.clone() }).finish();
+    let refused = format!("127.0.0.1:{} refuses the secret of `anna`", fleet.port);
+    assert!(wrong.assert_code(2).stderr.contains(&refused), "{}", wrong.stderr);
+    assert!(wrong.stderr.contains("help: the worker may have been revoked"), "{}", wrong.stderr);
+    let text = line.to_string();
+    let cut = fleet.project.call(&["work", &text[..text.len() - 40], "--allow-repo", "*"]);
+    assert!(cut.assert_code(2).stderr.contains("it may be cut short"), "{}", cut.stderr);
+    stop(up);
+    fleet.project.assert_no_process_left();
+}

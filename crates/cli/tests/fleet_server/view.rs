@@ -84,6 +84,7 @@ fn the_run_of_a_worker_has_a_page_and_can_be_steered() {
     assert_eq!(listed["runs"][0]["run"], json!(run));
     assert_eq!(listed["runs"][0]["graph"], "nightly");
     assert_eq!(listed["runs"][0]["alive"], true);
+    assert_eq!(listed["runs"][0]["job"], "acme.j1");
     let offset = first.len().to_string();
     send(&worker, &job.events_subject(), &[(names::H_OFFSET, &offset)], second.to_vec());
     let page = format!("/v1/runs/{run}");

@@ -83,7 +83,7 @@ impl FleetView {
     pub fn start(line: JoinLine, on_change: OnChange) -> io::Result<FleetView> {
         let server = line.servers.join(", ");
         let link = MachineEntry {
-            name: format!("server {server}"),
+            name: format!("connection to {server}"),
             state: MachineState::Connecting,
             since: clock::now().wall,
             why: None,
@@ -210,6 +210,8 @@ struct Follower<'a> {
     client: Client,
     /// The journals that were read, by job.
     journals: BTreeMap<JobId, (RunId, Pieces, Skew)>,
+    /// The jobs whose journals have lines. Only their runs are listed.
+    with_lines: BTreeSet<JobId>,
     listening: BTreeMap<JobId, AbortHandle>,
     /// Follows the presence of workers.
     watching: Option<AbortHandle>,
@@ -224,8 +226,15 @@ impl Drop for Follower<'_> {
 
 impl<'a> Follower<'a> {
     fn new(shared: &'a Shared, client: Client) -> Follower<'a> {
-        let (journals, listening) = (BTreeMap::new(), BTreeMap::new());
-        Follower { shared, client, journals, listening, watching: None, hints: mpsc::channel(QUEUE) }
+        Follower {
+            shared,
+            client,
+            journals: BTreeMap::new(),
+            with_lines: BTreeSet::new(),
+            listening: BTreeMap::new(),
+            watching: None,
+            hints: mpsc::channel(QUEUE),
+        }
     }
 
     /// Follows the fleet. Returns when it has to stop, or with an error when the server does not answer.
@@ -317,6 +326,7 @@ impl<'a> Follower<'a> {
             }
             if !known {
                 self.journals.insert(job.clone(), (run.clone(), Pieces::default(), Skew::default()));
+                self.with_lines.remove(job);
             }
             if *is_live && !self.listening.contains_key(job) {
                 let heard = self.client.subscribe(&job.events_subject()).await?;
@@ -332,6 +342,7 @@ impl<'a> Follower<'a> {
             keep
         });
         self.journals.retain(|job, _| shown.iter().any(|(known, _, _)| known == job));
+        self.with_lines.retain(|job| self.journals.contains_key(job));
         let runs = shown.iter().map(|(job, run, _)| (run.clone(), job.clone())).collect();
         {
             let mut state = self.shared.state();
@@ -348,11 +359,14 @@ impl<'a> Follower<'a> {
         let runs: Vec<(Origin, RemoteRun)> = fleet
             .shown(MAX_RUNS)
             .into_iter()
+            // A run without a line of its journal has no name yet, and looks lost.
+            .filter(|(job, _, _)| self.with_lines.contains(*job))
             .map(|(job, record, run)| {
                 let skew = self.journals.get(job).map(|(_, _, skew)| *skew).unwrap_or_default();
                 let (live, since) = (record.state == JobState::Running, record.submitted.unwrap_or_default());
                 let path = format!("{}/{}", job.account, job.job).into();
-                let origin = Origin { host: record.owner.clone(), graph: record.graph.clone(), skew };
+                let (host, graph) = (record.owner.clone(), record.graph.clone());
+                let origin = Origin { host, job: Some(job.to_string()), graph, skew };
                 (origin, RemoteRun { run: run.clone(), path, since, live })
             })
             .collect();
@@ -361,9 +375,14 @@ impl<'a> Follower<'a> {
 
     /// Reads the new lines of a job's journal.
     async fn read_lines(&mut self, job: &JobId) -> Result<(), FleetError> {
-        let Some((run, pieces, skew)) = self.journals.get_mut(job) else { return Ok(()) };
+        let Some((_, pieces, _)) = self.journals.get(job) else { return Ok(()) };
         let from = if pieces.next == 0 { From::First } else { From::Sequence(pieces.next) };
         let stored = self.client.read(names::EVENTS, &job.events_subject(), from).await?;
+        let has_lines = stored.iter().any(|piece| !piece.payload.is_empty());
+        if has_lines && self.with_lines.insert(job.clone()) {
+            self.list()?;
+        }
+        let Some((run, pieces, skew)) = self.journals.get_mut(job) else { return Ok(()) };
         let mirror = &self.shared.mirror;
         let before = *skew;
         for piece in &stored {

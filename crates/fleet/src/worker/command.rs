@@ -1,14 +1,45 @@
 //! Short commands of the worker itself: bounded in time, and ended with their group when the job is.
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::collections::BTreeSet;
 use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
+use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::watch;
 
 /// The most that is kept of what a command prints, in bytes.
 const MAX_OUTPUT: u64 = 256 * 1024;
+
+/// The process groups of the commands that run.
+static RUNNING: Mutex<BTreeSet<i32>> = Mutex::new(BTreeSet::new());
+
+/// Kills every command that runs, for a worker that ends at once.
+pub fn end_all() {
+    let running = RUNNING.lock().unwrap_or_else(PoisonError::into_inner);
+    for group in running.iter().filter_map(|group| Pid::from_raw(*group)) {
+        // It may have ended just now.
+        let _ = kill_process_group(group, Signal::KILL);
+    }
+}
+
+/// Keeps the group of a command in the list while it runs.
+struct Listed(i32);
+
+impl Listed {
+    fn new(group: Pid) -> Listed {
+        let group = group.as_raw_nonzero().get();
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).insert(group);
+        Listed(group)
+    }
+}
+
+impl Drop for Listed {
+    fn drop(&mut self) {
+        RUNNING.lock().unwrap_or_else(PoisonError::into_inner).remove(&self.0);
+    }
+}
 
 /// Why a command did not succeed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -73,11 +104,14 @@ pub async fn run(mut command: Command, limit: Duration, cancel: &Cancel) -> Resu
     let mut child = command.spawn().map_err(|error| cannot(&error))?;
     let group = Pid::from_child(&child);
     let (out, err) = (child.stdout.take(), child.stderr.take());
+    let listed = Listed::new(group);
     let work = tokio::task::spawn_blocking(move || {
         let errors = std::thread::Builder::new().name("stderr".into()).spawn(move || read(err));
         let output = read(out);
         let errors = errors.ok().and_then(|thread| thread.join().ok()).unwrap_or_default();
-        child.wait().map(|status| (status, output, errors))
+        let ended = child.wait().map(|status| (status, output, errors));
+        drop(listed);
+        ended
     });
     tokio::pin!(work);
     let end = tokio::select! {

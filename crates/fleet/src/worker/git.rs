@@ -4,6 +4,7 @@ use super::command::{self, Cancel, CommandError};
 use crate::names::{JobId, short_hash};
 use crate::record::Job;
 use dogwatch_host::git::snapshot::Pristine;
+use dogwatch_host::store::fleet_job;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ pub const MAX_GIT: Duration = Duration::from_secs(600);
 pub const STDERR: &str = "stderr";
 /// The file next to a checkout that holds the prompt of a node.
 pub const PROMPT: &str = "prompt";
+/// The directory of the checkouts, each in one of its own with the name of its job.
+const JOBS: &str = "jobs";
 /// How many refs one push removes.
 const MAX_REMOVED: usize = 256;
 
@@ -66,7 +69,7 @@ impl Repositories {
         let cache = self.dir.join("cache").join(format!("{name}-{:016x}.git", short_hash(&job.repo)));
         let mut checkout = Checkout {
             link: cache.join("worktrees").join(id.to_string()),
-            tree: self.dir.join("jobs").join(id.to_string()).join("tree"),
+            tree: self.dir.join(JOBS).join(id.to_string()).join("tree"),
             repo: job.repo.clone(),
             pristine: None,
             cache: cache.clone(),
@@ -82,10 +85,25 @@ impl Repositories {
         }
     }
 
+    /// Returns the jobs that have a checkout.
+    pub fn checked_out(&self) -> Vec<JobId> {
+        let dirs = std::fs::read_dir(self.dir.join(JOBS)).into_iter().flatten().flatten();
+        dirs.filter_map(|dir| dir.file_name().to_str()?.parse().ok()).collect()
+    }
+
+    /// Removes everything of a job, whatever repository it is of.
+    pub fn remove_job(&self, id: &JobId) {
+        let caches = std::fs::read_dir(self.dir.join("cache")).into_iter().flatten().flatten();
+        let links = caches.map(|cache| cache.path().join("worktrees").join(id.to_string()));
+        for dir in links.chain([self.dir.join(JOBS).join(id.to_string())]) {
+            let _ = std::fs::remove_dir_all(dir);
+        }
+    }
+
     /// Removes the checkout of a job. The next claim removes leftovers.
     pub fn remove(&self, checkout: &Checkout) {
         let _ = checkout.unlink();
-        for file in [STDERR, PROMPT] {
+        for file in [STDERR, PROMPT, fleet_job::MARK] {
             let _ = std::fs::remove_file(checkout.tree.with_file_name(file));
         }
         if let Some(parent) = checkout.tree.parent() {

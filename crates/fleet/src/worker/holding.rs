@@ -86,11 +86,16 @@ pub(super) async fn refuse_at_once(worker: &Worker, delivery: &Delivery) -> bool
 async fn refuse(worker: &Worker, delivery: &Delivery, id: &JobId, why: &str) {
     if wanted(&worker.client, id).await == Some(Want::Stop)
         && let Ok(Some(found)) = nodes::record(&worker.client, id).await
+        // A worker that runs such jobs publishes the work of one that has run.
+        && found.1.run.is_none()
         && nodes::cancel(&worker.client, id, found, "the operator stopped it").await
     {
         worker.say(&format!("{id}: removed from the queue: the operator stopped it"));
         let _ = worker.client.reply_surely(delivery, &Reply::Term("stopped".to_owned())).await;
         return;
+    }
+    if !worker.refusals().has(id) {
+        worker.say(&format!("{id}: left to other workers: {why}"));
     }
     let delay = worker.refusals().add(id, why, now());
     worker.changed.notify_one();

@@ -6,6 +6,7 @@
 //! holding.rs   one delivered job: carries out what the lease machine decides
 //! running.rs   one claimed job: checkout, run    finishing.rs its result
 //! early.rs     a checkout before the claim        remains.rs  what an earlier claim left
+//! leftovers.rs checkouts that a killed worker left
 //! steering.rs  requests to a run
 //! copying.rs   copies the journal of a run while it grows, and reads its events
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
@@ -27,6 +28,7 @@ mod finishing;
 mod git;
 mod holding;
 mod journal;
+mod leftovers;
 mod nodes;
 mod pulling;
 mod refusals;
@@ -37,7 +39,7 @@ pub mod sessions;
 mod slots;
 mod steering;
 
-use crate::client::{Client, FleetError, Log};
+use crate::client::{Client, FleetError, Log, MAX_RECONNECT};
 use crate::join::JoinLine;
 use crate::names::{self, Name};
 use crate::record::{Job, Limit, Presence, Want};
@@ -66,6 +68,9 @@ pub const FULL: u64 = 4 * 1024 * 1024;
 const LOOK: Duration = Duration::from_secs(5);
 /// How long a worker waits for its jobs to end when it is drained.
 pub const MAX_DRAIN: Duration = Duration::from_secs(60);
+/// The pause after the first attempt to connect that failed.
+const CONNECT_RETRY: Duration = Duration::from_millis(50);
+
 /// Why a checked-out job does not run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Denied {
@@ -129,7 +134,8 @@ struct Held {
 
 /// Works until `drain` is set and every job is given back.
 pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>) -> Result<(), FleetError> {
-    let client = Client::connect(&settings.join, true, log.clone()).await?;
+    let connected = first_connection(&settings.join, &log, &mut drain).await?;
+    let Some(client) = connected else { return Ok(()) };
     let client = client.with_request_timeout(Duration::from_millis(settings.times.attempt.as_millis()));
     let slots = settings.slots.clamp(1, MAX_SLOTS);
     let (asked, drained) = watch::channel(false);
@@ -147,6 +153,11 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
         changed: tokio::sync::Notify::new(),
         since: clock::now().wall,
     });
+    if worker.is_drained().await {
+        worker.say(&undo(worker.name()));
+        return Ok(());
+    }
+    leftovers::remove(&worker).await;
     let free = Slots::new(slots);
     let graphs = Slots::new(slots);
     let (mut pulls, mut tasks) = (tokio::task::JoinSet::new(), tokio::task::JoinSet::new());
@@ -162,7 +173,7 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     tokio::select! {
         // The worker also ends when its caller does.
         _ = drain.wait_for(|set| *set) => {}
-        _ = by_operator.wait_for(|set| *set) => {}
+        _ = by_operator.wait_for(|set| *set) => worker.say(&undo(worker.name())),
     }
     worker.say("draining: no new jobs; running jobs are given back");
     tasks.shutdown().await;
@@ -189,7 +200,56 @@ pub async fn work(settings: Settings, log: Log, mut drain: watch::Receiver<bool>
     Ok(())
 }
 
+/// Returns what a worker says that ends because the operator drained it.
+fn undo(worker: &Name) -> String {
+    format!("the operator drained this worker; `dogwatch fleet drain {worker} --undo` lets it work again")
+}
+
+/// Connects for the first time. Tries again while the server cannot be reached, but not if it refuses the secret. Returns
+/// nothing if the worker has to end.
+async fn first_connection(
+    join: &JoinLine,
+    log: &Log,
+    drain: &mut watch::Receiver<bool>,
+) -> Result<Option<Client>, FleetError> {
+    let (mut pause, mut said) = (CONNECT_RETRY, None);
+    loop {
+        let tried = tokio::select! {
+            _ = drain.wait_for(|set| *set) => return Ok(None),
+            tried = Client::connect(join, false, log.clone()) => tried,
+        };
+        let error = match tried {
+            Ok(client) => return Ok(Some(client)),
+            Err(error @ FleetError::Connect { .. }) => error,
+            Err(error) => return Err(error),
+        };
+        if said.as_ref() != Some(&error) {
+            log(&format!("{error}; trying again"));
+            log("help: start the server with `dogwatch fleet up`; the join line holds its address");
+            said = Some(error);
+        }
+        tokio::select! {
+            _ = drain.wait_for(|set| *set) => return Ok(None),
+            () = tokio::time::sleep(pause) => {}
+        }
+        pause = (pause * 2).min(MAX_RECONNECT);
+    }
+}
+
+/// Kills every command that a worker runs, for a worker that ends at once.
+pub(crate) fn end_commands() {
+    command::end_all();
+}
+
 impl Worker {
+    /// Returns whether the operator wants this worker to take no jobs.
+    async fn is_drained(&self) -> bool {
+        let key = names::worker_key(self.name());
+        let stored = self.client.get(names::KV_WANT, &key).await.ok().flatten();
+        let stored = stored.filter(|stored| !stored.is_removal());
+        stored.and_then(|stored| serde_json::from_slice::<Want>(&stored.payload).ok()) == Some(Want::Stop)
+    }
+
     pub fn say(&self, text: &str) {
         (self.log)(text);
     }

@@ -72,6 +72,11 @@ impl Refusals {
         refused.map(|refused| refused.why.clone())
     }
 
+    /// Returns whether the job was refused in the last minutes.
+    pub fn has(&self, id: &JobId) -> bool {
+        self.all.contains_key(&id.to_string())
+    }
+
     /// Returns the refusals of the last minutes.
     pub fn recent(&mut self, now: Boot) -> Vec<Refusal> {
         self.forget_old(now);
@@ -120,7 +125,9 @@ mod tests {
     #[test]
     fn a_job_refused_after_its_checkout_is_refused_by_its_name() {
         let mut refusals = Refusals::default();
+        assert!(!refusals.has(&id(1)));
         refusals.add(&id(1), "needs gpu", at(0));
+        assert!(refusals.has(&id(1)));
         assert_eq!(refusals.after_checkout(&id(1)), None);
         refusals.add_checked_out(&id(2), "agent not allowed", at(0));
         assert_eq!(refusals.after_checkout(&id(2)).as_deref(), Some("agent not allowed"));

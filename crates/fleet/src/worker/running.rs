@@ -18,6 +18,7 @@ use dogwatch_core::lease::Input;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::{Boot, Wall};
+use dogwatch_host::store::fleet_job;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -106,6 +107,10 @@ impl From<io::Error> for Failure {
     }
 }
 
+/// The outcome of a job that the operator stopped before its run ended.
+const STOPPED: &str = "stopped";
+/// The exit code of such a job: no check has passed.
+const UNVERIFIED: i32 = 1;
 /// The outcome of a job that no worker can run.
 const REFUSED: &str = "refused";
 
@@ -179,16 +184,20 @@ impl Task {
                 (copier.map(|copier| (copier, None)), wanted, reserved)
             }
         };
-        if wanted == Some(Want::Stop) || !reserved {
-            if let Ok((_, Some(Ok(checkout)))) = &copier {
-                worker.repositories.remove(checkout);
-            }
-            if !reserved {
-                worker.refusals().add(&self.id, NO_SHARE, now());
-                return Ok(Input::Stopped);
-            }
-            let outcome = "stopped".to_owned();
-            return Ok(Input::Finished(JobResult { outcome, ..JobResult::default() }));
+        let stop = wanted == Some(Want::Stop);
+        let stopped = || JobResult { outcome: STOPPED.to_owned(), ..JobResult::default() };
+        let starts = reserved && !stop;
+        if let Ok((_, Some(Ok(checkout)))) = &copier
+            && !starts
+        {
+            worker.repositories.remove(checkout);
+        }
+        if stop && self.epoch == 1 {
+            return Ok(Input::Finished(stopped()));
+        }
+        if !reserved && !stop {
+            worker.refusals().add(&self.id, NO_SHARE, now());
+            return Ok(Input::Stopped);
         }
         let (mut copier, checkout) = copier?;
         let (remains, checkout) = match checkout {
@@ -196,18 +205,23 @@ impl Task {
             None => {
                 let remains = copier.remains().await?;
                 let tree = remains.tree.as_deref();
+                if stop && tree.is_none() {
+                    return Ok(Input::Finished(stopped()));
+                }
                 let checkout = worker.repositories.check_out(&self.id, &self.job, tree, &cancel).await?;
                 (remains, checkout)
             }
         };
-        if let Err(denied) = (worker.settings.allow)(&checkout.tree, &self.job) {
+        let allowed = if stop { Ok(()) } else { (worker.settings.allow)(&checkout.tree, &self.job) };
+        if let Err(denied) = allowed {
             worker.repositories.remove(&checkout);
             return Err(match denied {
                 Denied::Everywhere(why) => Failure::Refused(why),
                 Denied::Here(why) => Failure::NotHere(why),
             });
         }
-        let (before, ended) = remains::read(&remains);
+        fleet_job::mark(&checkout.tree, &self.id.to_string())?;
+        let (before, mut ended) = remains::read(&remains);
         let branches = Branches::of(&remains);
         branches.restore(&checkout, &self.id, &cancel).await?;
         let (named, run_dir) = watch::channel(None);
@@ -215,7 +229,11 @@ impl Task {
             let dir = remains::restore(&checkout.tree, run, &remains.journal)?;
             named.send_replace(Some(dir));
         }
-        let over = ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
+        let mut over = ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");
+        if stop && !over {
+            // The work that an earlier claim saved is the result.
+            (over, ended) = (true, Some((STOPPED.to_owned(), UNVERIFIED)));
+        }
         let mut copying = Copying {
             worker: worker.clone(),
             id: self.id.clone(),
@@ -314,7 +332,11 @@ impl Task {
             resume: run,
             loop_args: &job.args,
             until: self.until,
-            env: sessions.map_or_else(Vec::new, |sessions| sessions.variables(program)),
+            env: sessions
+                .map_or_else(Vec::new, |sessions| sessions.variables(program))
+                .into_iter()
+                .chain([(fleet_job::VARIABLE, self.id.to_string().into())])
+                .collect(),
             errors,
         })
     }

@@ -241,7 +241,7 @@ mod tests {
     }
 
     fn origin(host: &str) -> Origin {
-        Origin { host: host.to_owned(), graph: None, skew: Skew::default() }
+        Origin { host: host.to_owned(), job: None, graph: None, skew: Skew::default() }
     }
 
     fn list(mirror: &Mirror, host: &str, runs: &[RemoteRun]) {

@@ -2,6 +2,7 @@
 //! from other machines.
 
 pub mod day;
+pub mod fleet_job;
 pub mod home;
 pub mod journal;
 pub mod learned;

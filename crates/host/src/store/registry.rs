@@ -11,6 +11,7 @@ use crate::store::socket;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::{Moment, Skew, Wall};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -52,6 +53,9 @@ pub struct Pointer {
 pub struct Origin {
     /// Its name.
     pub host: String,
+    /// The job of a fleet that the run belongs to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// The job of the graph that the run works for, if the run is a node of one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
@@ -65,6 +69,19 @@ impl Pointer {
         let skew = self.origin.as_ref().map(|origin| origin.skew);
         clock::now().on(skew.unwrap_or_default())
     }
+}
+
+/// Merges the runs of this machine with copies from other machines, newest first. A copy replaces a run of this machine that no
+/// process here supervises: the run may have moved.
+pub fn merge(own: Vec<Pointer>, copies: impl IntoIterator<Item = Pointer>) -> Vec<Pointer> {
+    let mut all: BTreeMap<RunId, Pointer> = own.into_iter().map(|own| (own.run.clone(), own)).collect();
+    for copy in copies {
+        match all.get(&copy.run) {
+            Some(known) if known.origin.is_some() || is_live(&known.run_dir) => {}
+            Some(_) | None => drop(all.insert(copy.run.clone(), copy)),
+        }
+    }
+    all.into_values().rev().collect()
 }
 
 /// The registry directory.
@@ -303,6 +320,19 @@ mod tests {
             head: false,
             origin: None,
         }
+    }
+
+    #[test]
+    fn a_copy_from_another_machine_replaces_a_run_that_is_not_live_here() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let (live, dead) = (dir.path().join("live"), dir.path().join("dead"));
+        std::fs::create_dir_all(&live).expect("a directory");
+        let _alive = Alive::hold(&live).expect("locks");
+        let own = vec![pointer(1, &live), pointer(2, &dead), pointer(3, &dead)];
+        let there = dir.path().join("there");
+        let merged = merge(own, [0, 1, 2].map(|n| pointer(n, &there)));
+        let dirs: Vec<&Path> = merged.iter().map(|run| run.run_dir.as_path()).collect();
+        assert_eq!(dirs, [&dead, &there, &live, &there]);
     }
 
     #[test]

@@ -41,6 +41,9 @@ pub(crate) struct RunEntry {
     /// The machine of the run; absent for a run of this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
+    /// The job of a fleet that the run belongs to.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub job: Option<String>,
     /// The job of the graph, for a node of a graph that is spread over the workers of a fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub graph: Option<String>,
@@ -95,7 +98,10 @@ impl Runs {
 
     /// Finds a run by its id.
     pub fn find(&self, run: &RunId) -> Result<Pointer, ApiError> {
-        self.registries.iter().find_map(|registry| registry.find(run)).ok_or(ApiError::NoSuchRun)
+        let (own, others) = self.registries.split_first().ok_or(ApiError::NoSuchRun)?;
+        let copies = others.iter().filter_map(|registry| registry.find(run));
+        let found = registry::merge(own.find(run).into_iter().collect(), copies);
+        found.into_iter().next().ok_or(ApiError::NoSuchRun)
     }
 
     /// Returns the status of a run, with what is wrong with its record.
@@ -149,10 +155,10 @@ impl Runs {
         let changed: ChangeTimes = self.registries.iter().map(Registry::changed_at).collect();
         let mut known = self.pointers.lock().unwrap_or_else(PoisonError::into_inner);
         if known.0.as_ref() != Some(&changed) {
-            let mut all: Vec<Pointer> = self.registries.iter().flat_map(Registry::list).collect();
-            // A run that is known here and elsewhere is listed once, as the run of this machine.
-            all.sort_by(|a, b| b.run.cmp(&a.run));
-            all.dedup_by(|later, earlier| later.run == earlier.run);
+            let (own, others) = self.registries.split_first().map_or((None, &[][..]), |(a, b)| (Some(a), b));
+            let own = own.map(Registry::list).unwrap_or_default();
+            // A run that is known here and elsewhere is listed once.
+            let mut all = registry::merge(own, others.iter().flat_map(Registry::list));
             all.truncate(MAX_LISTED);
             known.1 = Arc::new(all);
             let settled = |at: &Option<SystemTime>| {
@@ -177,6 +183,7 @@ impl Runs {
         Some(RunEntry {
             run: pointer.run.clone(),
             host: pointer.origin.as_ref().map(|origin| origin.host.clone()),
+            job: pointer.origin.as_ref().and_then(|origin| origin.job.clone()),
             graph: pointer.origin.as_ref().and_then(|origin| origin.graph.clone()),
             project: work_dir.unwrap_or_else(|| text(&work_tree_of(&pointer.run_dir))),
             path: text(&pointer.path),

@@ -5,9 +5,9 @@ import { oneLine } from "./text.js";
 import { amount, money, ordinal, plural, span } from "./time.js";
 import { outcomeTone, outcomeWord, wait } from "./words.js";
 
-/** Returns the display name of a run: the name of its loop, after the job of its graph if it is a node of a spread one. */
+/** Returns the display name of a run: its job in a fleet or else the name of its loop, after the job of its graph if it is a node of a spread one. */
 export function nameOf(run) {
-  return run.graph ? `${run.graph}/${ownName(run)}` : ownName(run);
+  return run.graph ? `${run.graph}/${ownName(run)}` : run.job ?? ownName(run);
 }
 
 function ownName(run) {
@@ -65,7 +65,7 @@ function stateAndReason(run) {
     case "asleep": return ["asleep", "until woken"];
     case "paused": return ["paused", "until resumed"];
     case "ended": return [outcomeWord(status?.ended?.outcome), oneLine(status?.ended?.reason, 160)];
-    case "lost": return ["lost", "the supervisor died; continue with `dogwatch resume`"];
+    case "lost": return run.job ? ["lost", "not running; `dogwatch fleet ls` shows the job"] : ["lost", "the supervisor died; continue with `dogwatch resume`"];
     default: return [run.error ? "unreadable" : state, oneLine(run.error, 160)];
   }
 }

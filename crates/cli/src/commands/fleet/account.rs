@@ -78,6 +78,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             format!("let a worker join for it: `dogwatch fleet join WORKER --account {}`", args.name),
         ),
         error @ (FleetError::Connect { .. }
+        | FleetError::Denied { .. }
         | FleetError::NoAnswer
         | FleetError::NoResponders
         | FleetError::Conflict

@@ -58,6 +58,7 @@ pub fn control(args: &JobArgs, control: &Control) -> Result<u8, CliError> {
             "`dogwatch fleet ls` lists the jobs that run; `stop` and `pause` also work for a job that waits",
         ),
         error @ (FleetError::Connect { .. }
+        | FleetError::Denied { .. }
         | FleetError::NoAnswer
         | FleetError::Conflict
         | FleetError::Refused { .. }

@@ -94,6 +94,10 @@ pub fn failed(error: &FleetError) -> CliError {
         FleetError::Connect { .. } => {
             CliError::with_help(error.to_string(), "start the server with `dogwatch fleet up`")
         }
+        FleetError::Denied { .. } => CliError::with_help(
+            error.to_string(),
+            format!("copy `{OPERATOR_LINE}` again from the fleet's directory"),
+        ),
         FleetError::NoAnswer
         | FleetError::NoResponders
         | FleetError::Conflict

@@ -2,8 +2,10 @@
 
 use crate::local;
 use crate::screen::words;
-use dogwatch_core::record::event::{NodeState, WaitWhy};
+use dogwatch_core::record::event::{NodeState, Outcome, WaitWhy};
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, State, Status};
+use dogwatch_host::store::fleet_job;
+use std::path::Path;
 
 /// The most nodes to list; the others are only counted.
 const MAX_NODES: usize = 12;
@@ -145,13 +147,20 @@ fn spent(status: &Status) -> Option<String> {
 pub fn headline(status: &Status) -> String {
     let run = status.run.as_ref().map_or_else(|| "?".to_owned(), ToString::to_string);
     let path = status.path.as_deref().unwrap_or("?");
-    let how = match (status.state, &status.ended) {
-        (State::Ended, Some(end)) => {
+    let interrupted = status.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Interrupted);
+    let tree = status.work_dir.as_deref().filter(|_| interrupted || status.state == State::Lost);
+    let job = tree.and_then(|dir| fleet_job::of_tree(Path::new(dir)));
+    let how = match (job, status.state, &status.ended) {
+        // Only the fleet continues it.
+        (Some(job), _, _) => {
+            format!("belongs to job {job} of a fleet and does not run here; see `dogwatch fleet ls`")
+        }
+        (None, State::Ended, Some(end)) => {
             format!("ended: {} ({}), exit code {}", end.outcome, end.reason, end.exit_code)
         }
-        (State::Lost, _) => "supervisor died; continue with `dogwatch resume`".to_owned(),
-        (State::NeedsHuman, _) => "needs human".to_owned(),
-        (state, _) => state.as_str().to_owned(),
+        (None, State::Lost, _) => "supervisor died; continue with `dogwatch resume`".to_owned(),
+        (None, State::NeedsHuman, _) => "needs human".to_owned(),
+        (None, state, _) => state.as_str().to_owned(),
     };
     // `ps` prints only this line, so it includes health issues.
     let mut issues = status.nodes.iter().flat_map(|node| health_issues(&node.doing));

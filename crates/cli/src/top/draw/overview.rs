@@ -136,7 +136,8 @@ pub fn machine_text(machine: &MachineEntry, now: Wall) -> String {
 pub fn name(row: &Row) -> String {
     let Some(origin) = &row.origin else { return row.name().to_owned() };
     let graph = origin.graph.as_ref().map_or_else(String::new, |graph| format!("{graph}/"));
-    format!("{graph}{} @{}", row.name(), origin.host)
+    let own = row.job.as_deref().filter(|_| origin.graph.is_none()).unwrap_or(row.name());
+    format!("{graph}{own} @{}", origin.host)
 }
 
 fn titles(columns: &Columns, look: Look, area: Rect, buffer: &mut Buffer) {
@@ -168,7 +169,7 @@ fn line(top: &Top, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, buff
         Some(fault) => return put(at.why, fault, look.tone(Tone::Bad)),
         None if !row.read => return put(at.why, "reading …", look.tone(Tone::Quiet)),
         None if top.lost_machine(row).is_some() => put(at.why, "its machine is down", look.tone(Tone::Bad)),
-        None => put(at.why, &why(&status), Style::new()),
+        None => put(at.why, &why(row, &status), Style::new()),
     }
     put(at.seen, &seen(&status, now), Style::new());
     put(at.turns, &status.counts.iterations.to_string(), Style::new());
@@ -211,7 +212,11 @@ fn outcome_style(outcome: Outcome, look: Look) -> Style {
 }
 
 /// Returns why a run is in its state, and when it continues.
-pub fn why(status: &Status) -> String {
+pub fn why(row: &Row, status: &Status) -> String {
+    let interrupted = status.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Interrupted);
+    if row.job.is_some() && (status.state == State::Lost || interrupted) {
+        return "not running here; `dogwatch fleet ls`".to_owned();
+    }
     match (status.state, &status.ended) {
         (State::Ended, Some(end)) => one_line(&local::times(&end.reason), MAX_REASON),
         (State::Lost, _) => "supervisor died; `dogwatch resume`".to_owned(),
@@ -309,7 +314,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
             row.run,
             row.origin.as_ref().map_or_else(String::new, |o| format!(" on {}", o.host))
         ),
-        format!("{}: {}", state(&status, look).0, why(&status)),
+        format!("{}: {}", state(&status, look).0, why(row, &status)),
         format!(
             "{}: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
             words::count(c.iterations, "iteration"),

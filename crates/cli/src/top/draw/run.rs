@@ -74,7 +74,7 @@ fn title(top: &Top, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
             let lost = top
                 .lost_machine(row)
                 .map_or_else(String::new, |machine| machine_text(machine, top.now.wall) + "; ");
-            lost + &why(&status) + &nodes(&status) + &windows(&status)
+            lost + &why(row, &status) + &nodes(&status) + &windows(&status)
         }
     };
     cell(buffer, area, area.y + 1, 1, area.width - 2, &printable(&line), Style::new());
