@@ -192,6 +192,8 @@ pub fn git(args: &[&str]) -> Result<String, String> {
     let out = Command::new("git")
         .args(args)
         .env("GIT_TERMINAL_PROMPT", "0")
+        // A server that sends nothing for half a minute is not waited for.
+        .envs([("GIT_HTTP_LOW_SPEED_LIMIT", "1"), ("GIT_HTTP_LOW_SPEED_TIME", "30")])
         .stdin(Stdio::null())
         .output()
         .map_err(|e| format!("cannot run git: {e}"))?;

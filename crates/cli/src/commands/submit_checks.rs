@@ -7,6 +7,9 @@ use crate::spread;
 use dogwatch_config::Flags;
 use std::path::Path;
 
+/// The most branches of the repository that are compared with the commit.
+const MAX_HEADS: usize = 10_000;
+
 /// The job, as far as it is checked.
 pub struct Wanted<'a> {
     /// The address of the repository.
@@ -82,7 +85,7 @@ impl Wanted<'_> {
         }
     }
 
-    /// Refuses a commit that the repository does not have. Warns if that cannot be told.
+    /// Refuses a commit that the repository does not have. Warns if git cannot say so.
     fn is_pushed(&self) -> Result<(), CliError> {
         let heads = match git(&["ls-remote", "--heads", "--", self.repo]) {
             Ok(heads) => heads,
@@ -91,18 +94,21 @@ impl Wanted<'_> {
                 return Ok(());
             }
         };
-        let heads: Vec<&str> = heads.lines().filter_map(|line| line.split('\t').next()).collect();
+        let mut heads: Vec<&str> = heads.lines().filter_map(|line| line.split('\t').next()).collect();
         if heads.contains(&self.commit) {
             return Ok(());
         }
-        let (known, unknown): (Vec<&str>, Vec<&str>) =
-            heads.into_iter().partition(|head| git(&["cat-file", "-e", head]).is_ok());
-        // Commits that are not behind a known head: none if the repository has this one.
-        let missing = [&["rev-list", "--max-count=1", self.commit, "--not"], &known[..]].concat();
-        if git(&missing).is_ok_and(|missing| missing.is_empty()) {
+        let compares_all = heads.len() <= MAX_HEADS;
+        heads.truncate(MAX_HEADS);
+        // Commits that are not behind a head that is known here: none if the repository has this one.
+        let missing = ["rev-list", "--ignore-missing", "--max-count=1", self.commit, "--not"];
+        if git(&[&missing, &heads[..]].concat()).is_ok_and(|missing| missing.is_empty()) {
             return Ok(());
         }
-        if unknown.is_empty() {
+        let known = git(&[&["rev-list", "--ignore-missing", "--no-walk", "--count"], &heads[..]].concat());
+        heads.sort_unstable();
+        heads.dedup();
+        if compares_all && known.is_ok_and(|known| known == heads.len().to_string()) {
             return Err(CliError::with_help(
                 format!("{} does not have commit {}", self.repo, short(self.commit)),
                 "push it first: workers fetch it from there",

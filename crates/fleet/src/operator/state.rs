@@ -38,7 +38,7 @@ pub struct Fleet {
     pub queues: Vec<Account>,
     /// The schedules, each with its rule.
     pub schedules: Vec<(JobId, String)>,
-    /// What the operator wants of jobs.
+    /// The wishes of the operator for jobs.
     pub wants: Vec<(JobId, Want)>,
     /// The workers that were asked to drain.
     pub draining: Vec<Name>,

@@ -4,7 +4,7 @@ use super::Worker;
 use crate::names::{self, JobId};
 use crate::record::JobRecord;
 
-/// The most checkouts that are looked at when a worker starts.
+/// The most checkouts that a worker examines when it starts.
 const MAX_LOOKED: usize = 1_000;
 
 /// Removes the checkouts of jobs that are over. A killed worker could not, and such a job never comes back.
