@@ -22,7 +22,7 @@ use tokio::sync::watch;
 
 /// The server holds another revision than the one that a write named.
 const WRONG_LAST_SEQUENCE: u64 = 10071;
-/// What the server says when it refuses a secret.
+/// The server's message when it refuses a secret.
 const VIOLATION: &str = "authorization violation";
 /// The longest pause between two attempts to connect.
 pub(crate) const MAX_RECONNECT: Duration = Duration::from_secs(2);

@@ -161,7 +161,7 @@ impl Shared {
 mod tests {
     use super::*;
 
-    /// Returns how often the end of a run waits for a reader that takes so many of ten events, one in each wait.
+    /// Returns the number of waits at the end of a run whose reader takes `taken` of ten events, one in each wait.
     fn waits(taken: u64) -> u64 {
         let mut waits = 0;
         drain(Box::new(State { written: 10, ..State::default() }), |mut state, printed| {

@@ -388,7 +388,7 @@ fn a_worker_that_was_revoked_is_listed_as_such_and_a_workers_line_is_not_the_ope
     fleet.project.call(&["fleet", "revoke", "anna"]).assert_code(0);
     let shown = fleet.project.call(&["fleet", "ls"]);
     assert!(shown.assert_code(0).text().contains("worker  anna  revoked  "), "{}", shown.text());
-    // A new worker of that name starts anew.
+    // A new worker may use the name again.
     fleet.join("anna", "acme");
     let shown = fleet.project.call(&["fleet", "ls"]);
     assert!(shown.assert_code(0).text().contains("worker  anna  lost  "), "{}", shown.text());

@@ -11,7 +11,7 @@ pub const MAX_AGAIN: u32 = 16;
 /// The outcome of a node that was ended before it was over.
 pub const STOPPED: &str = "stopped";
 
-/// What a graph does about one of the jobs that an attempt of a node may have.
+/// The next step of a graph for one of the jobs that an attempt of a node may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NodeStep {
     /// Queue it.

@@ -21,7 +21,7 @@ use serde::de::DeserializeOwned;
 use std::sync::Arc;
 use tokio::runtime::{Builder, Runtime};
 
-/// What is stored for a revoked worker.
+/// The stored value for a revoked worker.
 const REVOKED: &str = "revoked";
 
 /// A connection of the operator. Its methods block for a limited time.

@@ -143,7 +143,7 @@ pub fn create_accounts(dir: &FleetDir, accounts: &[Name]) {
     }
 }
 
-/// Forgets what was wanted of an earlier worker with this name.
+/// Removes the orders to an earlier worker with this name.
 pub fn admit(dir: &FleetDir, name: &Name) {
     tell_server(dir, |operator| operator.admit(name));
 }
