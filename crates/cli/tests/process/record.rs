@@ -3,6 +3,7 @@
 use crate::kit::{GRACES, Project, all, kinds, names, one};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
+use std::os::unix::fs::MetadataExt;
 
 #[test]
 fn json_prints_only_the_events_of_the_journal_without_observations() {
@@ -15,6 +16,35 @@ fn json_prints_only_the_events_of_the_journal_without_observations() {
     assert!(!all(&journal, "observed").is_empty());
     let rest: Vec<_> = journal.into_iter().filter(|e| e["event"] != "observed").collect();
     assert_eq!(printed, rest);
+}
+
+#[test]
+fn equal_prompts_are_one_file_with_a_name_in_each_iteration() {
+    let project = Project::new();
+    project.file("word", "first");
+    let agent = "[ $DOGWATCH_ITERATION = 2 ] && printf second >word; true";
+    project.file("agent.sh", agent);
+    project.ralph(
+        &format!("agent: sh agent.sh\ncommands: [{{name: word, run: cat word}}]\n{GRACES}"),
+        "{{ commands.word }}",
+    );
+    project.run(&["-n", "4"]).assert_code(0);
+    assert_eq!([1, 2, 3, 4].map(|n| project.prompt(n)), ["first", "first", "second", "second"]);
+    let inode = |iteration: u64| {
+        let file = project.run_dir().join(format!("loop/{iteration:06}/prompt.md"));
+        std::fs::metadata(file).expect("every iteration has a prompt").ino()
+    };
+    assert_eq!((inode(1), inode(3)), (inode(2), inode(4)));
+    assert_ne!(inode(1), inode(3));
+}
+
+#[test]
+fn a_prompt_whose_file_is_gone_is_stored_again() {
+    let project = Project::new();
+    project.file("agent.sh", "[ $DOGWATCH_ITERATION = 2 ] && rm .dogwatch/runs/*/loop/*/prompt.md; true");
+    project.ralph(&format!("agent: sh agent.sh\n{GRACES}"), "Go on.");
+    project.run(&["-n", "3"]).assert_code(0);
+    assert_eq!(project.prompt(3), "Go on.");
 }
 
 // promise: 2

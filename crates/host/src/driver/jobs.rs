@@ -1,7 +1,7 @@
 //! Starts jobs under a keeper and collects their output when they end.
 
 use super::HostShell;
-use super::commands::Command;
+use super::commands::{Command, plan_of};
 use super::slots::Slot;
 use crate::driver::inbox::Mail;
 use crate::fs::wake::PathWaker;
@@ -25,17 +25,38 @@ use rustix::io::Errno;
 use std::io;
 use std::os::fd::OwnedFd;
 
+/// The file in an iteration's directory that holds the prompt.
+const PROMPT: &str = "prompt.md";
+
 impl HostShell<'_> {
-    /// Writes a session's prompt to disk. The prompt is part of the record, so this happens before the session
-    /// starts.
-    pub(super) fn write_prompt(&self, run: &Run, job: Job) -> io::Result<()> {
-        if job.kind != JobKind::Session {
+    /// Writes a session's prompt to disk, unless an earlier session of the node had the same one. The prompt is part of
+    /// the record, so this happens before the session starts.
+    pub(super) fn write_prompt(&mut self, run: &Run, job: Job) -> io::Result<()> {
+        if job.kind != JobKind::Session || self.prompts.stored_in(job).is_some() {
             return Ok(());
         }
         let dir = self.iteration_dir(run, job);
         home::make_iteration_dir(&dir)?;
-        let prompt = self.prompts.prompt_of(job).as_bytes();
-        safe_file::write(&dir.join("prompt.md"), safe_file::PRIVATE, prompt)
+        safe_file::write(&dir.join(PROMPT), safe_file::PRIVATE, self.prompts.prompt_of(job).as_bytes())?;
+        self.prompts.set_stored(job, true);
+        Ok(())
+    }
+
+    /// Gives a prompt that is stored with an earlier iteration a second name in the directory of this one. The agent does
+    /// not wait for that: creating a directory takes long right after a sync.
+    fn link_prompt(&mut self, run: &Run, job: Job) {
+        let earlier = self.prompts.stored_in(job).filter(|earlier| *earlier != job.iteration);
+        let Some(earlier) = earlier.filter(|_| job.kind == JobKind::Session) else { return };
+        let (dir, name) = (self.iteration_dir(run, job), &plan_of(run, job).name);
+        let there = home::iteration_dir(&self.paths.run_dir, name, earlier).join(PROMPT);
+        let linked =
+            home::make_iteration_dir(&dir).and_then(|()| std::fs::hard_link(there, dir.join(PROMPT)));
+        if linked.is_err() {
+            // The file is gone, or it has as many names as the file system allows. If this prompt cannot be stored now,
+            // the next session waits until its own is.
+            self.prompts.set_stored(job, false);
+            let _ = self.write_prompt(run, job);
+        }
     }
 
     /// Starts a job. The inputs for the core are added to `inputs`, not to the result.
@@ -48,7 +69,10 @@ impl HostShell<'_> {
     ) -> Result<Sent, Unsent> {
         let unsent = |error, again| Unsent { error, again, inputs: Vec::new() };
         let command = self.command_for(run, job, inputs).map_err(|error| unsent(error, false))?;
-        self.spawn(run, job, number, command).map_err(|error| unsent(error.to_string(), is_transient(&error)))
+        let sent = self.spawn(run, job, number, command);
+        let sent = sent.map_err(|error| unsent(error.to_string(), is_transient(&error)))?;
+        self.link_prompt(run, job);
+        Ok(sent)
     }
 
     fn spawn(&mut self, run: &Run, job: Job, number: u64, command: Command) -> io::Result<Sent> {

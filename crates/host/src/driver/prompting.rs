@@ -27,6 +27,7 @@ const DIGEST_BOUND: Duration = Duration::from_secs(2);
 struct PendingPrompt {
     outputs: Vec<CommandOutput>,
     prompt: String,
+    sha256: String,
     /// The error, if the prompt could not be assembled. The session is then not started.
     fault: Option<String>,
 }
@@ -36,17 +37,33 @@ pub(super) struct Prompts {
     prompter: Prompter,
     digester: Digester,
     pending: BTreeMap<NodeIx, PendingPrompt>,
+    /// The iteration of each node whose directory holds the node's last prompt, and the hash of that prompt.
+    stored: BTreeMap<NodeIx, (Iteration, String)>,
 }
 
 impl Prompts {
     /// Creates the prompts of a run.
     pub fn new(prompter: Prompter, digester: Digester) -> Prompts {
-        Prompts { prompter, digester, pending: BTreeMap::new() }
+        Prompts { prompter, digester, pending: BTreeMap::new(), stored: BTreeMap::new() }
     }
 
     /// Returns the prompt of a session.
     pub fn prompt_of(&self, job: Job) -> &str {
         self.pending.get(&job.node).map_or("", |pending| &pending.prompt)
+    }
+
+    /// Returns the iteration in whose directory the prompt of a session is stored already.
+    pub fn stored_in(&self, job: Job) -> Option<Iteration> {
+        let prompt = &self.pending.get(&job.node)?.sha256;
+        self.stored.get(&job.node).filter(|(_, stored)| stored == prompt).map(|(iteration, _)| *iteration)
+    }
+
+    /// Notes whether the prompt of a session is stored in the directory of its iteration.
+    pub fn set_stored(&mut self, job: Job, stored: bool) {
+        match self.pending.get(&job.node).filter(|_| stored) {
+            Some(pending) => self.stored.insert(job.node, (job.iteration, pending.sha256.clone())),
+            None => self.stored.remove(&job.node),
+        };
     }
 
     /// Returns why a session has no prompt, if it has none.
@@ -97,7 +114,7 @@ impl HostShell<'_> {
             artifacts: &artifacts,
         });
         let (bytes, sha256) = (assembled.text.len() as u64, sha256(&assembled.text));
-        (pending.prompt, pending.fault) = (assembled.text, assembled.fault);
+        (pending.prompt, pending.sha256, pending.fault) = (assembled.text, sha256.clone(), assembled.fault);
         let mut inputs: Vec<Input> = assembled.about_file.into_iter().chain(assembled.trouble).collect();
         let input_digest = if wanted.input_digest {
             self.input_digest(run, node, &assembled.key, &mut inputs)

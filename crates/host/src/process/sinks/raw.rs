@@ -1,9 +1,9 @@
 //! Stores every byte of one output stream in a file, up to a cap. The first byte creates the file.
 
-use crate::store::safe_file;
+use crate::store::{home, safe_file};
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// The most bytes stored per stream of one iteration.
 pub const RAW_CAP: u64 = 64 * 1024 * 1024;
@@ -51,13 +51,25 @@ impl RawFile {
     fn write_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let file = match &mut self.file {
             Some(file) => file,
-            none => none.insert(safe_file::create(&self.path, safe_file::PRIVATE)?),
+            none => {
+                self.path.parent().map_or(Ok(()), make_dir)?;
+                none.insert(safe_file::create(&self.path, safe_file::PRIVATE)?)
+            }
         };
         match file.write(bytes)? {
             0 => Err(io::ErrorKind::WriteZero.into()),
             written => Ok(written),
         }
     }
+}
+
+/// Creates the directory of an iteration: the first output may arrive before the driver has done it. Without the directory
+/// of its node the record is gone, and a new directory would hide that.
+fn make_dir(dir: &Path) -> io::Result<()> {
+    if let Some(node) = dir.parent() {
+        std::fs::metadata(node)?;
+    }
+    home::make_iteration_dir(dir)
 }
 
 #[cfg(test)]
@@ -77,6 +89,18 @@ mod tests {
             assert_eq!((raw.seen, raw.cut), (written, cut));
             assert_eq!(std::fs::metadata(path).expect("exists").len(), kept);
         }
+    }
+
+    #[test]
+    fn the_first_byte_creates_the_directory_of_an_iteration_but_not_of_a_removed_record() {
+        let run = tempfile::tempdir().expect("a directory");
+        let mut raw = RawFile::new(run.path().join("loop/000002/stdout"), 10);
+        raw.write(b"lost");
+        assert_eq!(raw.error.as_ref().map(io::Error::kind), Some(io::ErrorKind::NotFound));
+        std::fs::create_dir(run.path().join("loop")).expect("created");
+        raw.write(b"kept");
+        assert_eq!(std::fs::read(run.path().join("loop/000002/stdout")).expect("exists"), b"kept");
+        assert_eq!((raw.seen, raw.cut), (8, 4));
     }
 
     // promise: 9
