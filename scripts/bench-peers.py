@@ -4,8 +4,10 @@ Peers are installed into ~/.cache/dogwatch-peers. A peer that cannot be installe
 reason. All peers run alternately within a row, and the best of the rounds counts.
 """
 
+import hashlib
 import importlib.machinery
 import importlib.util
+import json
 import math
 import os
 import shutil
@@ -544,8 +546,32 @@ def slope(points):
     return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
 
 
+def journal(directory, events):
+    """Makes a valid record of `events` events out of a short run, and returns its state directory."""
+    state = directory / "state"
+    path = bench.loop(directory / "turn", "true")
+    subprocess.run([bench.DOGWATCH, "run", path, "--state-dir", state, "-n", "3"], cwd=directory, check=True, **NULL)
+    file = next(state.glob("runs/*/events.jsonl"))
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    first = next(i for i, line in enumerate(lines) if line.get("iteration") == 2)
+    turn = [line for line in lines if line.get("iteration") == 2]
+    last = "0" * 32
+    with file.open("w") as out:
+        for i in range(events):
+            place = i - first
+            line = lines[i] if place < 0 else turn[place % len(turn)]
+            line |= {"seq": i + 1, "prev": last}
+            if place >= 0:
+                line["iteration"] = 2 + place // len(turn)
+            text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
+            last = hashlib.sha256(text.encode()).hexdigest()[:32]
+            out.write(text + "\n")
+    return state
+
+
 def growth(work):
-    """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic."""
+    """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic. What has all cores busy is
+    limited by them, what has one busy by the code that runs there, and what has less by the disk."""
 
     def timeline(n):
         path = work / f"timeline-{n}"
@@ -559,7 +585,8 @@ def growth(work):
         return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
 
     def fold(n):
-        return [bench.DOGWATCH, "status", "--json", "--state-dir", work / f"growing-{n}"]
+        state = journal(work / f"folded-{n}", n)
+        return [bench.DOGWATCH, "status", "--json", "--state-dir", state]
 
     def graph(n):
         tree = work / f"graph-{n}"
@@ -573,23 +600,27 @@ def growth(work):
         return [bench.DOGWATCH, "run", path, "--state-dir", work / f"text-{n}", "-n", "1"]
 
     what = (
-        ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, iterations in the journal", 30, fold),
+        ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, events in the journal", 10_000, fold),
         ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, text),
     )
-    print("| what | 1 × | 10 × | 100 × | slope |\n|---|---|---|---|---|")
+    print("| what | 1 × | 10 × | 100 × | slope | cores busy at 100 × |\n|---|---|---|---|---|---|")
     for name, base, command in what:
         points = []
         for n in (base, 10 * base, 100 * base):
             os.environ.update({k: v for k, v in bench.environment(work).items() if k.startswith("XDG")})
             os.chdir(work)
+            line = words(command(n))
+            before = time.monotonic()
             try:
-                points.append((n, bench.cpu_of(words(command(n)))))
+                points.append((n, bench.cpu_of(line)))
             except subprocess.CalledProcessError as why:
-                print(f"| {name} | failed at {n}: exit {why.returncode} | | | |")
+                print(f"| {name} | failed at {n}: exit {why.returncode} | | | | |")
                 break
+            took = time.monotonic() - before
         if len(points) == 3:
             cells = " | ".join(f"{seconds:.3f} s ({n:,})" for n, seconds in points)
-            print(f"| {name} | {cells} | {slope(points):.2f} |", flush=True)
+            busy = points[-1][1] / took
+            print(f"| {name} | {cells} | {slope(points):.2f} | {busy:.1f} of {os.cpu_count()} |", flush=True)
 
 
 def main():
