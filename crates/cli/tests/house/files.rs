@@ -1,6 +1,7 @@
 //! Checks the files of the repository.
 
 use crate::{assert_none, files, read, root, sources};
+use std::process::Command;
 
 /// The longest source file, in lines. Split a longer one.
 const MAX_LINES: usize = 700;
@@ -109,6 +110,28 @@ fn all_dependencies_come_from_the_public_registry() {
     let config =
         files().into_iter().filter(|name| name.contains(".cargo/") && !name.starts_with("fixtures/"));
     assert_none("settings of cargo", &config.collect::<Vec<_>>());
+}
+
+#[test]
+fn the_benchmark_prints_its_help_and_refuses_unknown_options_without_a_build() {
+    // A cargo that fails: a build would show in the exit code.
+    let dir = tempfile::tempdir().expect("a directory");
+    std::fs::write(dir.path().join("cargo"), "#!/bin/sh\nexit 9\n").expect("writes");
+    let call = format!("chmod +x {0}/cargo; PATH={0}:$PATH exec scripts/bench \"$@\"", dir.path().display());
+    for (args, code, wanted) in [
+        (&["--help"][..], 0, "scripts/bench --peers "),
+        (&["-h"], 0, "scripts/bench --peers "),
+        (&["--peers", "--help"], 0, "scripts/bench --peers "),
+        (&["--hepl"], 2, "error: unknown option --hepl"),
+        (&["--fleet", "-x"], 2, "error: unknown option -x"),
+    ] {
+        let done = Command::new("sh").args(["-c", &call, "sh"]).args(args).current_dir(root()).output();
+        let done = done.expect("sh is installed");
+        let text = if code == 0 { &done.stdout } else { &done.stderr };
+        let text = String::from_utf8_lossy(text);
+        assert_eq!(done.status.code(), Some(code), "{args:?}: {text}");
+        assert!(text.contains(wanted), "{args:?}: {text}");
+    }
 }
 
 #[test]
