@@ -258,6 +258,20 @@ impl Diagnostics {
         &mut self.kept[at]
     }
 
+    /// Adds the diagnostics of another list, as far as there is room.
+    pub fn append(&mut self, other: Diagnostics) {
+        for diagnostic in other.kept {
+            if self.has_room(diagnostic.severity) {
+                self.kept.push(diagnostic);
+            } else {
+                self.dropped += 1;
+                self.spare = Some(diagnostic);
+            }
+        }
+        self.dropped += other.dropped;
+        self.spare = self.spare.take().or(other.spare);
+    }
+
     /// Returns whether an error was added.
     pub fn has_errors(&self) -> bool {
         self.kept.iter().any(|d| d.severity == Severity::Error)

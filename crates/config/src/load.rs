@@ -93,13 +93,16 @@ pub fn load(sources: &Sources<'_>, node_name: &str) -> Result<Loaded, Vec<Diagno
     let readable = apply_all(sources, &lines, &mut layers, &mut diagnostics);
     let body = frontmatter::body(bounded(sources.file.text));
     let settings = if readable { settings(sources, &layers, &body, &mut diagnostics) } else { None };
+    let mut machine_check = MachineCheck::new(sources.machine, sources.file);
+    if let Some(settings) = &settings {
+        machine_check.settings(settings, &layers);
+    }
     let Some(settings) = settings.filter(|_| !diagnostics.has_errors()) else {
+        diagnostics.append(machine_check.faults);
         return Err(diagnostics.into_vec());
     };
     warn_graph_keys(&layers, &mut diagnostics);
     warn_external_keys(&layers, &mut diagnostics);
-    let mut machine_check = MachineCheck::new(sources.machine, sources.file);
-    machine_check.settings(&settings, &layers);
     Ok(Loaded {
         explain: explain(&settings, None, &layers),
         faults: machine_check.faults.into_vec(),

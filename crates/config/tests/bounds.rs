@@ -102,6 +102,10 @@ fn the_number_of_errors_and_of_warnings_is_limited() {
     let file = with(&format!("{}credit: 5", keys(MAX_DIAGNOSTICS + 1)));
     let found = Case { project: Some(&toml), ..Case::file(&file) }.load().unwrap_err();
     assert_eq!(found.len(), 2 * MAX_DIAGNOSTICS + 1);
+    let found = Case { project: Some(&toml), ..Case::file(&file) }.load_on(Some(&common::Bare)).unwrap_err();
+    assert_eq!(found.len(), 2 * MAX_DIAGNOSTICS + 1);
+    let last = &found[2 * MAX_DIAGNOSTICS].message;
+    assert_eq!(last, "4 more diagnostics not shown", "one of them is the missing agent");
 }
 
 const SEED: &str = "\u{feff}---\r\nagent: 'claude -p' # é\nreader: claude\ncommands:\n  - name: tests\n    run: ./t {{ args.dir }}\n    timeout: 2m\n  - {name: b, run: \"x\\ty\", shell: true}\nargs: [dir, &a focus]\nidle: &i\n  delay: 30s\n  stop_after: {no_pending_tasks: 8}\nwatchdog: {session: off, idle: 5m}\nx: *a\nlit: |\n  a\n  b\n---\n<!-- c -->\n```\n<!-- k -->\n```\n{{ commands.tests }} {{args.dir}} <!-- ralph:state idle -->\n";

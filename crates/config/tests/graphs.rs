@@ -346,6 +346,27 @@ nodes:
 }
 
 #[test]
+fn missing_programs_and_files_are_reported_together_with_all_other_errors() {
+    let text = "\
+agent: gone
+delay: soon
+nodes:
+  - {id: a}
+  - {id: b, prompt_file: nowhere.md, agent: other}
+";
+    assert_eq!(
+        Graph { bare: true, ..Graph::yaml(text) }.errors(),
+        [
+            "graph.yaml:2:8: `delay` must be a duration",
+            "graph.yaml:4:10: node `a` has no prompt",
+            "graph.yaml:1:8: the agent's program `gone` was not found on PATH",
+            "graph.yaml:5:45: the agent's program `other` was not found on PATH",
+            "graph.yaml:5:26: cannot read the prompt file `nowhere.md`",
+        ]
+    );
+}
+
+#[test]
 fn arguments_belong_to_the_graph_and_reach_every_node() {
     let text = "\
 agent: sh

@@ -1,7 +1,7 @@
 //! Tests the full text of rendered diagnostics.
 use crate::common;
 
-use common::{Case, rendered};
+use common::{Bare, Case, lines, rendered};
 use dogwatch_config::Style;
 
 #[test]
@@ -177,6 +177,21 @@ fn missing_programs_and_files_are_reported_with_their_place() {
     );
     let file = "---\nagent: sh\nrecovery: {template: there.md, agents: [sh]}\n---\nHi";
     assert_eq!(Case::file(file).faults(), []);
+}
+
+#[test]
+fn a_missing_program_is_reported_together_with_all_other_errors() {
+    let file = "---\nagent: gone\ndelay: soon\nrecovery: {agents: [y]}\n---\n";
+    let found = Case::file(file).load_on(Some(&Bare)).unwrap_err();
+    assert_eq!(
+        lines(&found),
+        [
+            "RALPH.md:3:8: `delay` must be a duration",
+            "RALPH.md:5:4: the prompt is empty",
+            "RALPH.md:2:8: the agent's program `gone` was not found on PATH",
+            "RALPH.md:4:20: the program `y` was not found on PATH",
+        ]
+    );
 }
 
 #[test]

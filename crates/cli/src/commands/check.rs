@@ -60,8 +60,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         super::print(explained(&planned).as_bytes())?;
         super::print(printable(&command_lines(&planned)).as_bytes())?;
     }
-    planned.runs_here()?;
-    pinning::refuse_empty(&planned.plan, &file.work_dir)?;
+    let faults = planned.runs_here().map_err(CliError::from);
+    let pins = pinning::refuse_empty(&planned.plan, &file.work_dir);
+    if let (Err(faults), Err(_)) = (&faults, &pins) {
+        faults.print();
+    }
+    pins?;
+    faults?;
     for warning in pinning::warnings(&planned.plan, &file.work_dir) {
         print_line(&printable(&warning));
     }

@@ -80,6 +80,23 @@ fn loop_15_and_17_a_missing_agent_is_reported_before_anything_starts() {
 }
 
 #[test]
+fn check_reports_a_missing_agent_together_with_all_other_errors() {
+    let project = Project::new();
+    let gone = "agent: no-such-agent-at-all";
+    for (front, wanted) in [
+        (format!("{gone}\ndelay: soon"), "`delay` must be a duration"),
+        (format!("{gone}\ndone_when: ['true']\npin: ['nothing/*']"), "pin `nothing/*` matches no file"),
+    ] {
+        project.ralph(&front, "Go.");
+        let done = project.call(&["check", "loop"]);
+        done.assert_code(2);
+        for wanted in [wanted, "`no-such-agent-at-all` was not found on PATH"] {
+            assert!(done.stderr.contains(wanted), "{front}: {}", done.stderr);
+        }
+    }
+}
+
+#[test]
 fn a_missing_path_is_exit_code_2_with_a_help_line() {
     let project = Project::new();
     for path in ["nowhere", "loop"] {

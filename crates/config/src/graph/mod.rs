@@ -150,9 +150,11 @@ impl<'a, 's> Builder<'a, 's> {
             if settings.is_none() && !layers.is_invalid("agent") {
                 without_agent.push((draft.id.clone(), draft.at.clone()));
             }
+            if let Some(settings) = &settings {
+                self.machine_check.settings(settings, &layers);
+            }
             let Some((prompt, settings)) = self.prompt(&draft).zip(settings) else { continue };
             self.check_prompt(&draft, &settings);
-            self.machine_check.settings(&settings, &layers);
             if explain_all && explain_nodes.len() < MAX_EXPLAINED {
                 let own = explain(&settings, Some(&self.graph), &layers);
                 // A node without its own budget has only the run's budget, which is listed with the run.
@@ -167,6 +169,7 @@ impl<'a, 's> Builder<'a, 's> {
         self.missing_agent(&without_agent);
         warn_external_keys(&self.run, &mut self.diagnostics);
         if self.diagnostics.has_errors() {
+            self.diagnostics.append(self.machine_check.faults);
             return Err(self.diagnostics.into_vec());
         }
         Ok(Loaded {

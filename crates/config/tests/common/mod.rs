@@ -34,7 +34,7 @@ impl<'a> Case<'a> {
         self.load_on(Some(&Bare)).unwrap().faults
     }
 
-    fn load_on(&self, machine: Option<&dyn Machine>) -> Result<Loaded, Vec<Diagnostic>> {
+    pub fn load_on(&self, machine: Option<&dyn Machine>) -> Result<Loaded, Vec<Diagnostic>> {
         let args: Vec<String> = self.args.iter().map(|a| a.to_string()).collect();
         let sources = Sources {
             file: Source { name: "RALPH.md", text: self.file },
