@@ -44,6 +44,8 @@ use std::process::ExitCode;
 /// process behind and keeps a record that explains every decision.
 #[derive(Parser)]
 #[command(name = "dogwatch", version = version::version(), about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
+// clap's own flag prints the version as soon as it is read, and ignores mistakes in the rest of the line.
+#[command(disable_version_flag = true)]
 struct Cli {
     #[command(subcommand)]
     command: Option<Command>,
@@ -61,6 +63,12 @@ struct Cli {
     /// Show times in UTC instead of the local time zone
     #[arg(long, global = true)]
     utc: bool,
+    /// Print the version
+    #[arg(short = 'V', long)]
+    version: bool,
+    /// With --version: print it as JSON
+    #[arg(long, requires = "version")]
+    json: bool,
 }
 
 const AFTER_HELP: &str = "\
@@ -98,17 +106,17 @@ fn main() -> ExitCode {
         clap_complete::CompleteEnv::with_factory(command_line).var(completing::VARIABLE).complete();
     }
     ignore_file_size_signal();
-    if version::is_asked_as_json() {
-        return finish(commands::print_version());
-    }
     match parse(std::env::args_os().collect()) {
         Ok(cli) => {
             color::choose(cli.color);
             local::choose(cli.utc);
+            if cli.version {
+                return finish(commands::print_version(cli.json));
+            }
             finish(cli.command.map_or_else(commands::list_latest, Command::run))
         }
         Err(error) => {
-            // clap prints help and version to stdout (exit code 0) and usage errors to stderr (exit code 2).
+            // clap prints help to stdout (exit code 0) and usage errors to stderr (exit code 2).
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             if code != 0 {
                 error::print_usage_error(&error);

@@ -43,10 +43,3 @@ impl Version {
         }
     }
 }
-
-/// Returns whether the words ask for the version as JSON: `--version --json`, in any order.
-pub fn is_asked_as_json() -> bool {
-    let words: Vec<_> = std::env::args_os().skip(1).collect();
-    let version = |word: &std::ffi::OsString| word == "--version" || word == "-V";
-    words.len() == 2 && words.iter().any(version) && words.iter().any(|word| word == "--json")
-}

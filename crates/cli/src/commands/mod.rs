@@ -157,9 +157,12 @@ pub fn list_latest() -> Result<u8, CliError> {
     last::run()
 }
 
-/// Runs `dogwatch --version --json`.
-pub fn print_version() -> Result<u8, CliError> {
-    print_json(&crate::version::Version::this())
+/// Runs `dogwatch --version`, as text or as JSON.
+pub fn print_version(json: bool) -> Result<u8, CliError> {
+    if json {
+        return print_json(&crate::version::Version::this());
+    }
+    print(format!("dogwatch {}\n", crate::version::version()))
 }
 
 /// Prints to stdout. A closed pipe (`| head`) is not an error.

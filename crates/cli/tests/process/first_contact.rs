@@ -22,6 +22,21 @@ fn the_version_names_the_commit_and_is_also_json() {
 }
 
 #[test]
+fn a_mistake_after_the_version_flag_is_reported() {
+    let project = Project::new();
+    for (args, wanted) in [
+        (&["--version", "--jsno"][..], "a similar argument exists: '--json'"),
+        (&["--jsno", "-V"], "a similar argument exists: '--json'"),
+        (&["--version", "--json", "more"], "unrecognized subcommand 'more'"),
+        (&["--json"], "--version"),
+    ] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stdout.is_empty() && done.stderr.contains(wanted), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn a_directory_without_a_loop_names_at_most_five_loops_below_it() {
     let project = Project::new();
     let done = project.call(&["run"]);
