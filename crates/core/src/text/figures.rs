@@ -56,9 +56,9 @@ pub fn count(n: u64, one: &str) -> String {
 /// Formats the iterations of a run: `12 iterations: 9 completed (3 idle), 1 failed, 2 timed out, 1 interrupted`.
 /// Interrupted iterations do not count as iterations, but they happened.
 pub fn iterations(counts: &Counts) -> String {
-    let Counts { iterations, completed, idle, failed, timed_out, interrupted } = counts;
+    let Counts { iterations: _, completed, idle, failed, timed_out, interrupted } = counts;
     let idle = if *idle > 0 { format!(" ({idle} idle)") } else { String::new() };
-    let mut text = format!("{}: {completed} completed{idle}", count(*iterations, "iteration"));
+    let mut text = format!("{}: {completed} completed{idle}", count(counts.ended(), "iteration"));
     for (n, how) in [(failed, "failed"), (timed_out, "timed out"), (interrupted, "interrupted")] {
         if *n > 0 {
             text.push_str(&format!(", {n} {how}"));
@@ -119,6 +119,15 @@ mod tests {
         assert_eq!(shown.join(" | "), "no cost | cost unknown | $0.42 | $1.50 (2 sessions unknown)");
         let used = |computed_usd| Used { cost_usd: 2.0, computed_usd, ..Used::default() };
         assert_eq!([used(0.5), used(2.0)].map(|u| cost(&u)), ["$2.00 ($0.50 computed)", "$2.00 (computed)"]);
+    }
+
+    #[test]
+    fn the_counts_of_iterations_add_up() {
+        let counts = Counts { iterations: 4, completed: 2, idle: 1, failed: 1, timed_out: 1, interrupted: 2 };
+        let all = "6 iterations: 2 completed (1 idle), 1 failed, 1 timed out, 2 interrupted";
+        assert_eq!(iterations(&counts), all);
+        let none = Counts { interrupted: 2, ..Counts::default() };
+        assert_eq!(iterations(&none), "2 iterations: 0 completed, 2 interrupted");
     }
 
     #[test]

@@ -8,7 +8,7 @@ import { Timeline } from "./lanes.js";
 import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
-import { lamp, nameOf, nextWake, pills, stateText, windowsText } from "./state.js";
+import { endedIterations, lamp, nameOf, nextWake, pills, stateText, windowsText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake, wakeable } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import { drawForecast, plannedLooks } from "./forecast.js";
@@ -184,7 +184,7 @@ export class RunPage {
     put(this.facts,
       model.first === null ? null : fact("Started", `${day(model.first)} ${shortClock(model.first)}`),
       lasted === null ? null : fact(model.ended ? "Duration" : "Elapsed", span(Math.round(lasted))),
-      fact("Iterations", el("b", {}, String(status?.counts?.iterations ?? model.iterations.length)), " ", pills(status)),
+      fact("Iterations", el("b", {}, String(endedIterations(status) ?? model.iterations.length)), " ", pills(status)),
       fact("Cost", spent.cost === null ? (spent.unknown ? "unknown" : "\u2013") : `${money(spent.cost)}${spent.unknown ? " and more" : ""}`, spent.tokens === null ? "" : `, ${amount(spent.tokens)} tokens`),
       status?.windows?.length ? fact("Windows", windowsText(status.windows)) : null,
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,

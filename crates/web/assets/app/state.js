@@ -86,6 +86,12 @@ export function nextWake(status) {
 
 const pill = (tone, n, word) => (n > 0 ? el("span", { class: `pill ${tone}`, title: `${n} ${word}` }, el("b", {}, amount(n)), ` ${word}`) : null);
 
+/** Returns the number of iterations that the badges add up to, including interrupted ones. */
+export function endedIterations(status) {
+  const c = status?.counts;
+  return c && c.iterations + (c.interrupted ?? 0);
+}
+
 /** Badges for the endings of the iterations and the result of the run. */
 export function pills(status) {
   const c = status?.counts ?? {};

@@ -60,7 +60,7 @@ pub fn counts(c: &Counts) -> String {
     .into_iter()
     .flatten()
     .collect();
-    let all = words::count(c.iterations, "iteration");
+    let all = words::count(c.ended(), "iteration");
     if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 

@@ -317,7 +317,7 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
         format!("{}: {}", state(&status, look).0, why(row, &status)),
         format!(
             "{}: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
-            words::count(c.iterations, "iteration"),
+            words::count(c.ended(), "iteration"),
             c.completed,
             c.idle,
             c.failed,

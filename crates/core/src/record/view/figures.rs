@@ -36,6 +36,11 @@ pub struct Counts {
 }
 
 impl Counts {
+    /// Returns the number of iterations that the other counts add up to, including interrupted ones.
+    pub fn ended(&self) -> u64 {
+        self.iterations + self.interrupted
+    }
+
     /// Returns the sum of two counts.
     pub fn plus(self, other: Counts) -> Counts {
         Counts {
