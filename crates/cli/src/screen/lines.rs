@@ -1,6 +1,7 @@
 //! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
 use super::output::Outputs;
+use super::terminal::{fit, width};
 use super::writer::Screen;
 use super::{Show, ShownLine, words};
 use crate::local;
@@ -14,8 +15,10 @@ use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::driver::{OutputView, Reporter};
 use dogwatch_host::store::registry::Registry;
 use std::collections::BTreeMap;
+use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use unicode_width::UnicodeWidthStr;
 
 /// The most of the agent's command line to show in the first line, in bytes.
 const MAX_AGENT: usize = 80;
@@ -27,6 +30,8 @@ pub struct Formatter {
     nodes: BTreeMap<NodeName, Pieces>,
     /// The width of the column for node names; 0 in a run of one node. Known once the run has started.
     pub names: Option<usize>,
+    /// The width of the terminal, in columns. The first line is cut to it; files and pipes get all of it.
+    columns: Option<usize>,
 }
 
 /// The collected parts of the incomplete lines of one node.
@@ -44,7 +49,8 @@ const MAX_NAME: usize = 20;
 impl Formatter {
     /// Returns a formatter for a run.
     pub fn new(run_dir: &Path, show: Show) -> Formatter {
-        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new(), names: None }
+        let columns = std::io::stdout().is_terminal().then(width);
+        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new(), names: None, columns }
     }
 
     /// Returns the lines for an event. In a graph, each line starts with the name of its node.
@@ -80,9 +86,17 @@ impl Formatter {
             1 => s.name().to_owned(),
             many => format!("{}, {}", s.name(), words::count(many as u64, "node")),
         };
-        let (agent, at) = (one_line(&s.agent, MAX_AGENT), local::full(at));
-        let text = format!("dogwatch  {name}  ({agent})  run {}  {at}", s.run);
-        vec![ShownLine { tone: Tone::Head, text: printable(&text).into_owned() }]
+        let at = local::full(at);
+        let head = |agent: &str| {
+            printable(&format!("dogwatch  {name}  ({agent})  run {}  {at}", s.run)).into_owned()
+        };
+        let mut text = head(&one_line(&s.agent, MAX_AGENT));
+        if let Some(columns) = self.columns.filter(|columns| text.width() > *columns) {
+            // The run id and the time say more than the rest of the agent's command line.
+            let room = columns.saturating_sub(head("…").width());
+            text = fit(&head(&format!("{}…", fit(&one_line(&s.agent, MAX_AGENT), room))), columns);
+        }
+        vec![ShownLine { tone: Tone::Head, text }]
     }
 
     fn foot(&self, event: &Event, end: &RunEnded, at: Wall, view: &View) -> Vec<ShownLine> {

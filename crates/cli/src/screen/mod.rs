@@ -90,9 +90,9 @@ pub fn choose(show: Show, run_dir: &Path, lost: Lost) -> Box<dyn Reporter> {
     if show == Show::Json {
         return Box::new(json::Json::new(run_dir, lost));
     }
-    let formatter = Formatter::new(run_dir, show);
     let dumb = std::env::var_os("TERM").is_some_and(|t| t == "dumb");
     let terminal = std::io::stdout().is_terminal();
+    let formatter = Formatter::new(run_dir, show);
     // A terminal that was closed has lost no data.
     let screen = Screen::new(if terminal { Lost::default() } else { lost }, color::on_stdout());
     let outputs = (show == Show::Verbose).then(|| Arc::new(Outputs::new(screen.clone())));

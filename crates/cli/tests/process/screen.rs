@@ -156,6 +156,20 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
 }
 
 #[test]
+fn on_a_terminal_the_first_line_is_cut_to_its_width_and_keeps_the_run_and_the_time() {
+    let project = Project::acting(&format!("say {}", "long ".repeat(30)));
+    let (code, screen) = Tty::start(&project, &["run", "loop", "-n", "1", "--utc"]).finish();
+    assert_eq!(code, Some(0), "{screen}");
+    let head = screen.split("\r\n").next().expect("a first line");
+    let head = head.trim_start_matches("\x1b[1m").trim_end_matches("\x1b[0m");
+    assert_eq!(head.chars().count(), 100, "{head:?}");
+    assert!(head.contains("…)  run ") && head.ends_with(" UTC"), "{head:?}");
+    let piped = project.call(&["run", "loop", "-n", "1", "--utc"]).text();
+    let head = piped.lines().next().expect("a first line");
+    assert!(head.chars().count() > 100, "a pipe gets the whole line: {head:?}");
+}
+
+#[test]
 fn the_live_line_names_the_tool_call_and_verbose_streams_the_readable_log() {
     let front = "reader: claude";
     let call = r#"{"type":"assistant","message":{"content":[{"type":"tool_use","id":"t","name":"Bash","input":{"command":"make test --token s3cret"}}]}}"#;
