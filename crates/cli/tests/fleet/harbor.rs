@@ -159,18 +159,32 @@ impl Harbor {
 
     /// Runs a command of the operator, and returns its exit code and what it printed.
     pub fn call(&self, args: &[&str]) -> (Option<i32>, String) {
-        let home = self.dir.path().join("operator");
-        let out = Command::new(env!("CARGO_BIN_EXE_dogwatch"))
-            .args(args)
-            .env("DOGWATCH_FLEET", self.join("operator").to_string())
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+        command.args(args).env("DOGWATCH_FLEET", self.join("operator").to_string());
+        self.output("operator", &mut command)
+    }
+
+    /// Runs a command of the user that runs a worker, in the home of that user, and returns its exit code and what it printed.
+    pub fn call_as(&self, worker: &str, args: &[&str]) -> (Option<i32>, String) {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+        command.args(args).current_dir(self.dir.path().join(worker));
+        self.output(worker, &mut command)
+    }
+
+    fn output(&self, user: &str, command: &mut Command) -> (Option<i32>, String) {
+        let out = self.at_home(user, command).output().expect("dogwatch starts");
+        let text = [out.stdout, out.stderr].concat();
+        (out.status.code(), String::from_utf8(text).expect("text"))
+    }
+
+    /// Gives a command the home of a user, and no input.
+    fn at_home<'a>(&self, user: &str, command: &'a mut Command) -> &'a mut Command {
+        let home = self.dir.path().join(user);
+        command
             .env("HOME", &home)
             .env("XDG_STATE_HOME", home.join("state"))
             .env("XDG_CONFIG_HOME", home.join("config"))
             .stdin(Stdio::null())
-            .output()
-            .expect("dogwatch starts");
-        let text = [out.stdout, out.stderr].concat();
-        (out.status.code(), String::from_utf8(text).expect("text"))
     }
 
     /// Runs a command of the operator that must succeed, and returns what it printed.

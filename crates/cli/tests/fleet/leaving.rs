@@ -4,28 +4,12 @@ use crate::harbor::{Harbor, git, id};
 use dogwatch_core::lease::JobState;
 use rustix::process::Signal;
 use std::path::PathBuf;
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 /// The time without a mark after which an agent has ended: it makes one every tenth of a second.
 const SILENT: Duration = Duration::from_secs(2);
 /// How long the end of an agent may take.
 const SOON: Duration = Duration::from_secs(30);
-
-/// Runs a command of the user that runs a worker, and returns its exit code and what it printed.
-fn call_as(harbor: &Harbor, worker: &str, args: &[&str]) -> (Option<i32>, String) {
-    let home = harbor.dir.path().join(worker);
-    let out = Command::new(env!("CARGO_BIN_EXE_dogwatch"))
-        .args(args)
-        .current_dir(&home)
-        .env("HOME", &home)
-        .env("XDG_STATE_HOME", home.join("state"))
-        .env("XDG_CONFIG_HOME", home.join("config"))
-        .stdin(Stdio::null())
-        .output()
-        .expect("dogwatch starts");
-    (out.status.code(), String::from_utf8([out.stdout, out.stderr].concat()).expect("text"))
-}
 
 /// Returns the directory of a job's checkout at a worker.
 fn checkout(harbor: &Harbor, worker: &str, job: &str) -> PathBuf {
@@ -66,13 +50,13 @@ fn a_run_of_a_job_that_another_worker_took_is_not_resumed_and_its_checkout_is_re
     harbor.signal("anna", Signal::KILL);
     harbor.wait("anna");
     assert!(harbor.until_silence(SILENT, SOON), "the leash ends the agent");
-    let (code, text) = call_as(&harbor, "anna", &["resume", run.as_str()]);
+    let (code, text) = harbor.call_as("anna", &["resume", run.as_str()]);
     assert_eq!(code, Some(2), "{text}");
     assert!(text.contains("belongs to job acme.one of a fleet"), "{text}");
     assert!(text.contains("help: ") && text.contains("dogwatch fleet wake acme.one"), "{text}");
-    let (code, text) = call_as(&harbor, "anna", &["resume", run.as_str(), "--adopt"]);
+    let (code, text) = harbor.call_as("anna", &["resume", run.as_str(), "--adopt"]);
     assert_eq!(code, Some(2), "{text}");
-    let (_, text) = call_as(&harbor, "anna", &["ps", "--all"]);
+    let (_, text) = harbor.call_as("anna", &["ps", "--all"]);
     assert!(text.contains("belongs to job acme.one of a fleet"), "{text}");
     assert!(!text.contains("dogwatch resume"), "{text}");
     harbor.start_worker("otto");

@@ -34,35 +34,54 @@ async fn until_drained(mut drain: watch::Receiver<bool>) {
     let _ = drain.wait_for(|set| *set).await;
 }
 
+/// Waits for a free slot for an account. A worker that can take no job frees the slot again and waits, and `report` gets the
+/// reason; it gets nothing when the worker can take jobs again.
+async fn free_slot(
+    worker: &Worker,
+    account: &Name,
+    free: &Slots,
+    was_empty: bool,
+    report: impl Fn(Option<&str>),
+) -> Slot {
+    let mut troubled = false;
+    loop {
+        let priority = Reverse(worker.known_limit(account).priority);
+        let slot = free.take(Rank { was_empty, priority }).await;
+        let Some(trouble) = worker.trouble() else {
+            if troubled {
+                report(None);
+            }
+            return slot;
+        };
+        if !std::mem::replace(&mut troubled, true) {
+            report(Some(&trouble));
+        }
+        drop(slot);
+        tokio::time::sleep(LOOK).await;
+    }
+}
+
 /// Pulls jobs of one account for free slots, until the worker is drained.
 pub(super) async fn jobs(worker: Arc<Worker>, account: Name, free: Slots) {
     let accounts = worker.settings.join.accounts.len();
-    let mut troubled = false;
     let mut empty_at: Option<tokio::time::Instant> = None;
+    let report = |trouble: Option<&str>| {
+        worker.say(&match trouble {
+            Some(trouble) => format!("taking no jobs: {trouble}"),
+            None => "taking jobs again: there is disk space".to_owned(),
+        });
+        worker.changed.notify_one();
+    };
     loop {
         let was_empty = empty_at.is_some_and(|at| at.elapsed() < EMPTY_FOR);
         let ready = async {
             worker.wait_while_parked(&account).await;
-            let priority = worker.known_limit(&account).priority;
-            let slot = free.take(Rank { was_empty, priority: Reverse(priority) }).await;
-            let Some(trouble) = worker.trouble() else { return Some(slot) };
-            if !std::mem::replace(&mut troubled, true) {
-                worker.say(&format!("taking no jobs: {trouble}"));
-                worker.changed.notify_one();
-            }
-            drop(slot);
-            tokio::time::sleep(LOOK).await;
-            None
+            free_slot(&worker, &account, &free, was_empty, report).await
         };
         let slot = tokio::select! {
             slot = ready => slot,
             () = until_drained(worker.drain.clone()) => return,
         };
-        let Some(slot) = slot else { continue };
-        if std::mem::take(&mut troubled) {
-            worker.say("taking jobs again: there is disk space");
-            worker.changed.notify_one();
-        }
         let until = worker.known_limit(&account).until;
         // The server may still hold an account back that is free by the clock of this machine.
         let parked = until.is_some_and(|until| until.plus(PARKED_SLACK) > clock::now().wall);
@@ -102,22 +121,11 @@ pub(super) async fn jobs(worker: Arc<Worker>, account: Name, free: Slots) {
 pub(super) async fn graphs(worker: Arc<Worker>, account: Name, free: Slots) {
     let queue = names::graph_queue(&account);
     loop {
-        let ready = async {
-            let rank = Rank { was_empty: false, priority: Reverse(worker.known_limit(&account).priority) };
-            let place = free.take(rank).await;
-            if worker.trouble().is_none() {
-                return Some(place);
-            }
-            // The worker says elsewhere why it takes no jobs.
-            drop(place);
-            tokio::time::sleep(LOOK).await;
-            None
-        };
         let place = tokio::select! {
-            place = ready => place,
+            // The task that pulls jobs reports why the worker takes none.
+            place = free_slot(&worker, &account, &free, false, |_| {}) => place,
             () = until_drained(worker.drain.clone()) => return,
         };
-        let Some(place) = place else { continue };
         match worker.client.pull(&queue, names::PULL, until_drained(worker.drain.clone())).await {
             Ok(Some(delivery)) => take(&worker, delivery, place).await,
             Ok(None) => {}

@@ -16,15 +16,11 @@ impl Harbor {
         let home = self.dir.path().join(worker);
         std::fs::create_dir_all(&home).expect("a home");
         let log = Growing::at(&self.dir.path().join(format!("{worker}.log")));
-        let child = command
-            .args(["work", line, "--allow-repo", "*", "--lease"])
-            .arg(format!("{}s", self.lease))
+        command.args(["work", line, "--allow-repo", "*", "--lease"]).arg(format!("{}s", self.lease));
+        let child = self
+            .at_home(worker, command)
             .args(flags)
-            .env("HOME", &home)
-            .env("XDG_STATE_HOME", home.join("state"))
-            .env("XDG_CONFIG_HOME", home.join("config"))
             .env(crate::kit::MARK, self.dir.path())
-            .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(log.appends())
             .spawn();
