@@ -10,7 +10,7 @@ use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
 use dogwatch_host::process::orphans;
-use dogwatch_host::store::journal::{self, End, Journal};
+use dogwatch_host::store::journal::{self, Durability, End, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, LockError, Mark, Place, Taken};
 use dogwatch_host::store::registry::{Alive, Pointer, Registry};
 use dogwatch_server::{serve, socket_path};
@@ -94,9 +94,10 @@ pub fn keep_head(
     run: &RunId,
     journal: Journal,
     (end, plan): (Option<End>, Option<String>),
+    durability: Durability,
     notices: &mut Vec<Input>,
 ) -> (Journal, bool) {
-    match Registry::of_user().keep_head(run, end, plan) {
+    match Registry::of_user().keep_head(run, end, plan, durability) {
         Ok(head) => (journal.keeping(head), true),
         Err(error) => {
             let detail = format!("changes of the record cannot be detected later: {error}");

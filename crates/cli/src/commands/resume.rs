@@ -124,7 +124,12 @@ fn adopt(found: &FoundRun) -> Result<Integrity, CliError> {
     let (run, run_dir, pid, since) = (found.id.clone(), found.dir.clone(), 0, clock::now().wall);
     let pointer = Pointer { run, run_dir, path, pid, since, head: true, origin: None };
     let plan = secrets::kept(&found.dir).map(|(_, hash)| hash);
-    let adopted = registry.keep_head(&found.id, Some(record.chain.end().clone()), plan);
+    let adopted = registry.keep_head(
+        &found.id,
+        Some(record.chain.end().clone()),
+        plan,
+        fleet_job::durability(&found.dir),
+    );
     adopted
         .and_then(|_| registry.add(&pointer))
         .map_err(|e| CliError::usage(format!("cannot add run {} to your list of runs: {e}", found.id)))?;
@@ -246,10 +251,12 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
     let hidden = secrets::of(run.plan());
     notices.extend(sandboxing::examine(run.plan())?);
     let run = run.filtered(Box::new(|event| hidden.hide_in(event)));
-    let journal = Journal::reopen(&found.dir, &loaded)
+    let durability = fleet_job::durability(&found.dir);
+    let journal = Journal::reopen_as(&found.dir, &loaded, durability)
         .map_err(|e| CliError::usage(format!("cannot append to the record of run {}: {e}", found.id)))?;
     let end = loaded.chain.end().clone();
-    let (journal, keeps_head) = keep_head(&found.id, journal, (Some(end), plan_hash), &mut notices);
+    let (journal, keeps_head) =
+        keep_head(&found.id, journal, (Some(end), plan_hash), durability, &mut notices);
     let setup = Setup {
         run,
         run_id: found.id.clone(),

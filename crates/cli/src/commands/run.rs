@@ -23,6 +23,7 @@ use dogwatch_core::text::redact;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
 use dogwatch_host::git::snapshot::Pristine;
+use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
 use dogwatch_host::store::learned::{Depth, Loop};
@@ -130,8 +131,9 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         .filtered(Box::new(|event| hidden.hide_in(event)));
     run.learn_from(learned);
     run.know_windows(WindowStore::of_user().of_plan(&loaded.plan));
-    let journal = Journal::create(&run_dir).map_err(no_record)?;
-    let (journal, keeps_head) = keep_head(&run_id, journal, (None, kept_plan), &mut notices);
+    let durability = fleet_job::durability(&run_dir);
+    let journal = Journal::create_as(&run_dir, durability).map_err(no_record)?;
+    let (journal, keeps_head) = keep_head(&run_id, journal, (None, kept_plan), durability, &mut notices);
     let setup = Setup {
         run,
         run_id,

@@ -4,7 +4,7 @@ use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::watch::limits::Label;
 use dogwatch_host::clock;
-use dogwatch_host::store::journal::{self, Journal};
+use dogwatch_host::store::journal::{self, Durability, Journal};
 use dogwatch_host::store::registry::{Alive, Registry};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -127,8 +127,9 @@ fn append(found: &FoundRun, event: Event) -> Result<(), CliError> {
     let registry = Registry::of_user();
     if let Some(head) = registry.known_head(&found.id, &found.dir).map_err(cannot)? {
         let (end, plan) = (loaded.chain.end().clone(), head.plan().map(str::to_owned));
-        let head =
-            registry.keep_head(&found.id, Some(end), plan).map_err(|error| cannot(error.to_string()))?;
+        let head = registry
+            .keep_head(&found.id, Some(end), plan, Durability::Synced)
+            .map_err(|error| cannot(error.to_string()))?;
         journal = journal.keeping(head);
     }
     let seq = loaded.events.last().map_or(0, |last| last.seq) + 1;

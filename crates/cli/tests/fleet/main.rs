@@ -17,4 +17,5 @@ mod network;
 mod nodes;
 mod proxy;
 mod pulls;
+mod records;
 mod steering;

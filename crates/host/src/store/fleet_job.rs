@@ -1,6 +1,7 @@
 //! The mark of a checkout that belongs to a job of a fleet. Its runs are continued by workers only: another worker may have taken
 //! the job, and then a second agent would work on it.
 
+use crate::store::journal::Durability;
 use crate::store::safe_file;
 use dogwatch_core::text::one_line;
 use std::io::{self, Read};
@@ -37,6 +38,15 @@ pub fn of_run(run_dir: &Path) -> Option<String> {
     of_tree(run_dir.ancestors().nth(3)?)
 }
 
+/// Returns whether the record of a run has to survive a power failure. That of a job does not: the worker that takes the job next
+/// starts with a new checkout, and continues the run from the copy of its record on the server.
+pub fn durability(run_dir: &Path) -> Durability {
+    match of_run(run_dir) {
+        Some(job) if is_held_here(&job) => Durability::Unsynced,
+        Some(_) | None => Durability::Synced,
+    }
+}
+
 /// Returns whether this process was started by the worker that holds the job.
 pub fn is_held_here(job: &str) -> bool {
     std::env::var(VARIABLE).is_ok_and(|held| held == job)
@@ -57,5 +67,6 @@ mod tests {
         assert_eq!(of_tree(&tree).as_deref(), Some("acme.one"));
         assert_eq!(of_run(&run).as_deref(), Some("acme.one"));
         assert!(!is_held_here("acme.one"));
+        assert_eq!(durability(&run), Durability::Synced, "no worker started this process");
     }
 }

@@ -5,7 +5,9 @@
 
 use crate::clock;
 use crate::store::home;
-use crate::store::journal::{self, Chain, End, HeadFile, Integrity, KnownHead, Loaded, ReadError};
+use crate::store::journal::{
+    self, Chain, Durability, End, HeadFile, Integrity, KnownHead, Loaded, ReadError,
+};
 use crate::store::safe_file;
 use crate::store::socket;
 use dogwatch_core::record::ids::RunId;
@@ -135,10 +137,16 @@ impl Registry {
     }
 
     /// Creates the head file of a run's journal: where it ends, and the hash of the file with the unredacted plan.
-    pub fn keep_head(&self, run: &RunId, end: Option<End>, plan: Option<String>) -> io::Result<HeadFile> {
+    pub fn keep_head(
+        &self,
+        run: &RunId,
+        end: Option<End>,
+        plan: Option<String>,
+        durability: Durability,
+    ) -> io::Result<HeadFile> {
         let path = self.head_file(run);
         home::make_private(path.parent().unwrap_or(&self.dir))?;
-        HeadFile::create(&path, end, plan)
+        HeadFile::create(&path, end, plan, durability)
     }
 
     /// Returns the hash of the last line that was written to a run's journal, if it is known.

@@ -4,7 +4,7 @@
 //! The head file holds two ends of the journal: the last one that was written, and the one that is being written. So a
 //! kill between the two writes never looks like a change. The file is overwritten in place, with one system call.
 
-use super::{GENESIS, chain_hash};
+use super::{Durability, GENESIS, chain_hash};
 use crate::clock;
 use crate::store::safe_file;
 use serde::{Deserialize, Serialize};
@@ -70,18 +70,26 @@ pub struct HeadFile {
     head: KnownHead,
     /// The end of the journal at the last sync. A sync that fails cuts the journal back to it.
     synced: End,
+    durability: Durability,
 }
 
 impl HeadFile {
     /// Creates or replaces the head file of a journal that ends here. `None` is the beginning.
-    pub fn create(path: &Path, end: Option<End>, plan: Option<String>) -> io::Result<HeadFile> {
+    pub fn create(
+        path: &Path,
+        end: Option<End>,
+        plan: Option<String>,
+        durability: Durability,
+    ) -> io::Result<HeadFile> {
         let end = end.unwrap_or_else(End::genesis);
         let file = safe_file::update(path, safe_file::PRIVATE)?;
         let head = KnownHead { boot_id: clock::boot_id(), written: end.clone(), next: end.clone(), plan };
-        let head = HeadFile { file, head, synced: end };
+        let head = HeadFile { file, head, synced: end, durability };
         head.put()?;
-        // An empty file after a power failure would look like a change.
-        head.file.sync_all()?;
+        if durability == Durability::Synced {
+            // An empty file after a power failure would look like a change.
+            head.file.sync_all()?;
+        }
         Ok(head)
     }
 
@@ -128,7 +136,9 @@ impl HeadFile {
 impl Drop for HeadFile {
     /// Makes the head of a run that ended durable.
     fn drop(&mut self) {
-        let _ = self.file.sync_data();
+        if self.durability == Durability::Synced {
+            let _ = self.file.sync_data();
+        }
     }
 }
 
@@ -281,7 +291,8 @@ mod tests {
         /// A journal with this many events, all of them confirmed.
         fn new(events: u64) -> Kept {
             let dir = tempfile::tempdir().expect("a directory");
-            let head = HeadFile::create(&dir.path().join("head"), None, None).expect("a head file");
+            let head = HeadFile::create(&dir.path().join("head"), None, None, Durability::Synced)
+                .expect("a head file");
             let journal = Journal::create(dir.path()).expect("a journal").keeping(head);
             let mut kept = Kept { dir, journal };
             (1..=events).for_each(|seq| kept.append(seq));

@@ -32,26 +32,48 @@ const GENESIS: &str = "00000000000000000000000000000000";
 /// The most attempts to stat the file before an error counts.
 const STAT_TRIES: usize = 3;
 
+/// Whether a record has to survive a power failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Durability {
+    /// It does: intents and ends are synced to the disk.
+    Synced,
+    /// It does not, because nothing reads it after one. The system still keeps what a killed process wrote.
+    Unsynced,
+}
+
 /// The journal of a run on disk. It appends like the writer that it contains.
 #[derive(Debug)]
 pub struct Journal(Writer<DiskFile>);
 
 impl Journal {
-    /// Creates the journal of a new run.
+    /// Creates the journal of a new run, which survives a power failure.
     pub fn create(dir: &Path) -> io::Result<Journal> {
+        Journal::create_as(dir, Durability::Synced)
+    }
+
+    /// Creates the journal of a new run.
+    pub fn create_as(dir: &Path, durability: Durability) -> io::Result<Journal> {
         let path = dir.join(FILE);
         let file = safe_file::create_new(&path, safe_file::PRIVATE)?;
-        // The directory entry must survive a power failure as well.
-        File::open(dir)?.sync_all()?;
-        Ok(Journal(Writer::new(DiskFile { file, path, head: None }, 0, GENESIS.to_owned())))
+        if durability == Durability::Synced {
+            // The directory entry must survive a power failure as well.
+            File::open(dir)?.sync_all()?;
+        }
+        let file = DiskFile { file, path, head: None, durability };
+        Ok(Journal(Writer::new(file, 0, GENESIS.to_owned())))
     }
 
     /// Reopens a journal that was loaded and, if it was torn, repaired.
     pub fn reopen(dir: &Path, loaded: &Loaded) -> io::Result<Journal> {
+        Journal::reopen_as(dir, loaded, Durability::Synced)
+    }
+
+    /// Like [`Journal::reopen`], for a record that may not have to survive a power failure.
+    pub fn reopen_as(dir: &Path, loaded: &Loaded, durability: Durability) -> io::Result<Journal> {
         let path = dir.join(FILE);
         let file = safe_file::append_existing(&path)?;
         let (length, hash) = (loaded.whole, loaded.chain.end().hash.clone());
-        Ok(Journal(Writer::new(DiskFile { file, path, head: None }, length, hash)))
+        Ok(Journal(Writer::new(DiskFile { file, path, head: None, durability }, length, hash)))
     }
 
     /// Keeps the hash of the last line in this file, outside of the record.
@@ -86,6 +108,7 @@ pub struct DiskFile {
     file: File,
     path: PathBuf,
     head: Option<HeadFile>,
+    durability: Durability,
 }
 
 impl JournalFile for DiskFile {
@@ -134,7 +157,9 @@ impl JournalFile for DiskFile {
     }
 
     fn sync(&mut self) -> Result<(), String> {
-        self.file.sync_data().map_err(|error| error.to_string())?;
+        if self.durability == Durability::Synced {
+            self.file.sync_data().map_err(|error| error.to_string())?;
+        }
         if let Some(head) = &mut self.head {
             head.synced();
         }
