@@ -1,6 +1,7 @@
 //! One delivered job: carries out what the lease machine decides.
 
 use super::early::EarlyCheckout;
+use super::journal::FIRST_CLAIM;
 use super::nodes::{self, Unread};
 use super::reserving::NO_SHARE;
 use super::running::{self, Order};
@@ -306,7 +307,7 @@ impl Holder {
 
 /// Returns whether a record claims a job that no worker has run yet.
 fn is_first_claim(record: &JobRecord) -> bool {
-    record.epoch == 1 && record.state == JobState::Running
+    record.epoch == FIRST_CLAIM && record.state == JobState::Running
 }
 
 /// Waits until a moment, or forever.

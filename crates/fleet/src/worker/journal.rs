@@ -13,6 +13,9 @@ use std::time::Duration;
 /// The pause after a piece that the server did not take.
 const RETRY: Duration = Duration::from_millis(300);
 
+/// The number of the first claim of a job.
+pub const FIRST_CLAIM: u64 = 1;
+
 /// Another worker writes this journal now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced;
@@ -39,6 +42,13 @@ pub struct Remains {
 }
 
 impl Copier {
+    /// Returns the writer of the first claim. No earlier claim can write, so there is nothing to ask or to refuse before the run
+    /// starts. Its first piece has to be the first of the journal: the server refuses it if a later claim has begun.
+    pub fn first(client: &Client, id: &JobId) -> Copier {
+        let (client, subject) = (client.clone(), id.events_subject());
+        Copier { client, subject, epoch: FIRST_CLAIM, last: 0, offset: 0, tree: None }
+    }
+
     /// Becomes the only writer of the journal: from now on, pieces of earlier claims are refused.
     pub async fn begin(client: &Client, id: &JobId, epoch: u64) -> Result<Copier, FleetError> {
         let subject = id.events_subject();

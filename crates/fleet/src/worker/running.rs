@@ -6,7 +6,7 @@ use super::command::{Cancel, CommandError};
 use super::copying::Copying;
 use super::early::{EarlyCheckout, finished};
 use super::git::{self, Checkout};
-use super::journal::{Copier, Remains};
+use super::journal::{Copier, FIRST_CLAIM, Remains};
 use super::reserving::NO_SHARE;
 use super::sessions::{Graph, Sessions};
 use super::steering::{limit, post, post_to_new_run, steer, wanted};
@@ -163,23 +163,23 @@ impl Task {
         early: Option<JoinHandle<Result<Checkout, CommandError>>>,
     ) -> Result<Input, Failure> {
         let worker = self.worker.clone();
-        let begin = Copier::begin(&worker.client, &self.id, self.epoch);
         // The nodes of a graph reserve for themselves.
         let reserve = async { self.job.spread || worker.reserve(&self.id, self.epoch).await };
         let wanted = wanted(&worker.client, &self.id);
         let (copier, wanted, reserved) = match self.epoch {
             // The first claim finds nothing, so it does not wait for the server before the checkout.
-            1 => {
+            FIRST_CLAIM => {
                 let check_out = async {
                     match early {
                         Some(early) => finished(early).await,
                         None => worker.repositories.check_out(&self.id, &self.job, None, &cancel).await,
                     }
                 };
-                let (copier, wanted, reserved, checkout) = tokio::join!(begin, wanted, reserve, check_out);
-                (copier.map(|copier| (copier, Some(checkout))), wanted, reserved)
+                let (wanted, reserved, checkout) = tokio::join!(wanted, reserve, check_out);
+                (Ok((Copier::first(&worker.client, &self.id), Some(checkout))), wanted, reserved)
             }
             _ => {
+                let begin = Copier::begin(&worker.client, &self.id, self.epoch);
                 let (copier, wanted, reserved) = tokio::join!(begin, wanted, reserve);
                 (copier.map(|copier| (copier, None)), wanted, reserved)
             }
@@ -192,7 +192,7 @@ impl Task {
         {
             worker.repositories.remove(checkout);
         }
-        if stop && self.epoch == 1 {
+        if stop && self.epoch == FIRST_CLAIM {
             return Ok(Input::Finished(stopped()));
         }
         if !reserved && !stop {
