@@ -53,7 +53,7 @@ impl Records {
     }
 }
 
-/// A file that grows: the marks of the agents, or a log.
+/// A file that grows or is read: the marks of the agents, a log, or a journal.
 pub struct Growing {
     path: PathBuf,
     changes: OwnedFd,
@@ -63,8 +63,17 @@ impl Growing {
     /// Creates the file, or empties it.
     pub fn at(path: &Path) -> Growing {
         std::fs::write(path, "").expect("written");
+        Growing::watch(path, WatchFlags::MODIFY)
+    }
+
+    /// Follows how often processes open a file.
+    pub fn opened(path: &Path) -> Growing {
+        Growing::watch(path, WatchFlags::OPEN)
+    }
+
+    fn watch(path: &Path, flags: WatchFlags) -> Growing {
         let changes = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK).expect("inotify");
-        inotify::add_watch(&changes, path, WatchFlags::MODIFY).expect("a watch");
+        inotify::add_watch(&changes, path, flags).expect("a watch");
         Growing { path: path.to_owned(), changes }
     }
 
@@ -92,7 +101,7 @@ impl Growing {
         }
     }
 
-    /// Waits for a span in which the file does not grow.
+    /// Waits for a span in which the file does not grow, or is not opened.
     pub fn wait_for_silence(&self, span: Duration, limit: Duration) -> bool {
         let until = Instant::now() + limit;
         while Instant::now() < until {

@@ -10,6 +10,7 @@ mod events;
 mod faults;
 mod harbor;
 mod jobs;
+mod journals;
 mod large;
 mod leaving;
 mod machines;

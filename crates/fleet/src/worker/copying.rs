@@ -5,6 +5,7 @@ use super::account::{AFTER_RESET, tomorrow};
 use super::branches::Branches;
 use super::command::Cancel;
 use super::git::Checkout;
+use super::growing::Change;
 use super::journal::{self, Copier, Fenced, Line};
 use super::reserving::NO_SHARE;
 use super::running::Order;
@@ -13,15 +14,15 @@ use crate::record::Parked;
 use dogwatch_core::lease::Input;
 use dogwatch_core::lease::reserve::Amount;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_host::clock;
-use dogwatch_host::store::home::StateDir;
+use dogwatch_host::store::home::{STATE_DIR, StateDir};
+use dogwatch_host::store::journal::FILE;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 
-/// How often a worker looks for the journal of a run that is just starting.
-const UNNAMED: Duration = Duration::from_millis(100);
+/// How long lines gather after the first one, so that one piece holds them all. A run writes many when it starts.
+const GATHER: Duration = Duration::from_millis(100);
 
 /// Copies one journal.
 pub(super) struct Copying {
@@ -50,12 +51,25 @@ pub(super) struct Copying {
 impl Copying {
     /// Copies until the process has ended, and then the rest. Returns itself with the results.
     pub async fn run(mut self, mut over: watch::Receiver<bool>) -> Copying {
-        while !*over.borrow() && !self.fenced {
-            self.copy_one().await;
-            self.reserve_again().await;
-            let pause = if self.run.is_none() { UNNAMED } else { names::PIECE_EVERY };
-            // A dropped sender also means that the process has ended.
-            let _ = tokio::time::timeout(pause, over.wait_for(|over| *over)).await;
+        while !self.fenced {
+            let watched = self.nearest();
+            // A change from here on ends the wait below, so none is missed.
+            let change = Change::of(&watched);
+            let pause = if self.copy_one().await {
+                names::PIECE_EVERY
+            } else if self.nearest() == watched {
+                tokio::select! {
+                    () = ended(&mut over) => break,
+                    () = change.comes() => {}
+                    () = share_freed(&self.worker, &self.id, &mut self.waits) => self.reserve_again().await,
+                }
+                GATHER
+            } else {
+                continue;
+            };
+            if tokio::time::timeout(pause, ended(&mut over)).await.is_ok() {
+                break;
+            }
         }
         while !self.fenced && self.copy_one().await {}
         self
@@ -128,13 +142,6 @@ impl Copying {
 
     /// Lets a run that waits for a share continue when it has one.
     async fn reserve_again(&mut self) {
-        let Some(changes) = &mut self.waits else { return };
-        let parked =
-            self.worker.known_limit(&self.id.account).until.is_some_and(|until| until > clock::now().wall);
-        if parked || !changes.has_changed().unwrap_or(false) {
-            return;
-        }
-        changes.mark_unchanged();
         if self.worker.reserve(&self.id, self.epoch).await {
             self.waits = None;
             self.worker.order_job(&self.id, || Order::Unpark);
@@ -165,18 +172,47 @@ impl Copying {
         }
     }
 
-    /// Returns the journal, if it exists. A checkout has one run.
+    /// Returns the directory of the runs. It appears when the run starts.
+    fn runs(&self) -> PathBuf {
+        StateDir::at(self.checkout.tree.join(STATE_DIR)).runs()
+    }
+
+    /// Returns the directory of the run, if it exists. A checkout has one run.
+    fn run_dir(&self) -> Option<PathBuf> {
+        let named = self.named.borrow().clone();
+        named.or_else(|| Some(std::fs::read_dir(self.runs()).ok()?.flatten().next()?.path()))
+    }
+
+    /// Returns the journal, if it exists.
     fn find(&self) -> Option<PathBuf> {
-        let runs = StateDir::at(self.checkout.tree.join(".dogwatch")).runs();
-        let dir = match self.named.borrow().clone() {
-            Some(dir) => dir,
-            None => std::fs::read_dir(runs).ok()?.flatten().next()?.path(),
-        };
-        let path = dir.join("events.jsonl");
+        let dir = self.run_dir()?;
+        let path = dir.join(FILE);
         if !path.exists() {
             return None;
         }
         self.named.send_if_modified(|named| named.replace(dir.clone()).as_ref() != Some(&dir));
         Some(path)
     }
+
+    /// Returns the journal, or the directory in which the next part of its path appears.
+    fn nearest(&self) -> PathBuf {
+        let path = self.run_dir().map_or_else(|| self.runs(), |dir| dir.join(FILE));
+        path.ancestors().find(|path| path.exists()).unwrap_or(&self.checkout.tree).to_owned()
+    }
+}
+
+/// Waits for the end of the process. A dropped sender also means that it has ended.
+async fn ended(over: &mut watch::Receiver<bool>) {
+    let _ = over.wait_for(|over| *over).await;
+}
+
+/// Waits until a run that has no share of the budget may get one. A run that has one waits forever.
+async fn share_freed(worker: &Worker, job: &JobId, waits: &mut Option<watch::Receiver<()>>) {
+    let Some(changes) = waits else { return std::future::pending().await };
+    // The copy leaves the change unseen here, in case this future is dropped while the account is parked.
+    if changes.clone().changed().await.is_err() {
+        return std::future::pending().await;
+    }
+    worker.wait_until_unparked(&job.account).await;
+    changes.mark_unchanged();
 }

@@ -9,6 +9,7 @@
 //! leftovers.rs checkouts that a killed worker left
 //! steering.rs  requests to a run
 //! copying.rs   copies the journal of a run while it grows, and reads its events
+//! growing.rs   wakes the copying task when the journal grows
 //! journal.rs   the fenced copy on the server      child.rs    the dogwatch process on its leash
 //! git.rs       caches, checkouts, pushes          command.rs  bounded commands
 //! account.rs   limits that the workers of an account share
@@ -26,6 +27,7 @@ mod copying;
 mod early;
 mod finishing;
 mod git;
+mod growing;
 mod holding;
 mod journal;
 mod leftovers;
@@ -319,6 +321,13 @@ impl Worker {
             let changed = limits.wait_for(|all| all.get(account).is_none_or(|limit| limit.until != until));
             // The clock of this machine may be wrong.
             let _ = tokio::time::timeout(Duration::from_millis(left).min(names::PULL), changed).await;
+        }
+    }
+
+    /// Waits until an account is not parked.
+    async fn wait_until_unparked(&self, account: &Name) {
+        while self.known_limit(account).until.is_some_and(|until| until > clock::now().wall) {
+            self.wait_while_parked(account).await;
         }
     }
 
