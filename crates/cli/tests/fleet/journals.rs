@@ -3,7 +3,10 @@
 use crate::events::Growing;
 use crate::harbor::{Harbor, id};
 use dogwatch_core::lease::JobState;
+use dogwatch_fleet::client::From;
+use dogwatch_fleet::names;
 use std::path::PathBuf;
+use std::process::Command;
 use std::time::Duration;
 
 fn journal_of(harbor: &Harbor, worker: &str, job: &str) -> PathBuf {
@@ -29,4 +32,25 @@ fn a_run_that_waits_costs_its_worker_no_look_at_its_journal() {
     harbor.succeed(&["fleet", "wake", "acme.one"]);
     let result = harbor.until_state("one", JobState::Done).result.expect("a result");
     assert_eq!(result.outcome, "clean", "{}", harbor.logs());
+}
+
+#[test]
+fn no_secret_of_a_worker_is_in_the_journal_on_the_server() {
+    let mut harbor = Harbor::new(8);
+    let script = "echo \"<!-- ralph:state blocked reason=$MY_API_KEY -->\"\n";
+    harbor.add_script("leaks", "idle: {stop_after: 1}", script);
+    let line = harbor.join("anna").to_string();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_dogwatch"));
+    command.env("MY_API_KEY", "k3y-of-the-worker");
+    harbor.start_worker_by("anna", &line, &[], &mut command);
+    harbor.submit("one", "leaks");
+    harbor.until_state("one", JobState::Done);
+    let subject = id("one").events_subject();
+    let pieces = harbor.block_on(|client| async move {
+        client.read(names::EVENTS, &subject, From::First).await.expect("the server answers")
+    });
+    let text: Vec<u8> = pieces.iter().flat_map(|piece| piece.payload.to_vec()).collect();
+    let text = String::from_utf8(text).expect("text");
+    assert!(text.contains("\"event\":\"marker_seen\"") && text.contains("\"event\":\"run_ended\""), "{text}");
+    assert!(!text.contains("k3y-of-the-worker"), "{text}");
 }

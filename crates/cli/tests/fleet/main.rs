@@ -19,4 +19,5 @@ mod nodes;
 mod proxy;
 mod pulls;
 mod records;
+mod screen;
 mod steering;

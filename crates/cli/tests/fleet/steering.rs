@@ -131,9 +131,12 @@ fn a_job_that_no_worker_runs_is_shown_with_the_reason_and_waits() {
     harbor.submit_job(&id("label"), &with(&["gpu"], None));
     harbor.submit_job(&id("version"), &with(&[], Some("99.0")));
     harbor.submit("agent", "s5");
+    let other = harbor.dir.path().join("tree").display().to_string();
+    harbor.submit_job(&id("repo"), &dogwatch_fleet::record::Job { repo: other, ..job.clone() });
     let shown = harbor.succeed(&["fleet", "ls"]);
     assert!(shown.contains("(no worker of account acme is present)"), "{shown}");
-    harbor.start_worker_at("anna", harbor.port(), &["--allow-agent", "claude"]);
+    let allowed = ["--allow-repo", job.repo.as_str(), "--allow-agent", "claude"];
+    harbor.start_worker_at("anna", harbor.port(), &allowed);
     let waiting = |job: &str| -> Option<String> {
         let text = harbor.succeed(&["fleet", "ls", "--json"]);
         let all: Value = serde_json::from_str(&text).expect("JSON");
@@ -142,17 +145,18 @@ fn a_job_that_no_worker_runs_is_shown_with_the_reason_and_waits() {
         found["waiting"].as_str().map(str::to_owned)
     };
     // The presence of a worker is written after its refusals.
-    harbor.until_presence("anna", "three refusals", |here| here.refuses.len() == 3);
+    harbor.until_presence("anna", "four refusals", |here| here.refuses.len() == 4);
     for (job, why) in [
         ("label", "no worker runs it: anna: it needs the label gpu"),
         ("version", "no worker runs it: anna: it needs dogwatch 99.0 or newer"),
         ("agent", "no worker runs it: anna: the agent `sh` is not allowed"),
+        ("repo", "no worker runs it: anna: its repository is not allowed"),
     ] {
         assert_eq!(waiting(job).as_deref(), Some(why), "{}", harbor.logs());
     }
     // A worker that may run them takes what it can.
     harbor.start_worker_at("otto", harbor.port(), &["--label", "gpu", "--allow-agent", "sh"]);
-    for job in ["label", "agent"] {
+    for job in ["label", "agent", "repo"] {
         let record = harbor.until_state(job, JobState::Done);
         assert_eq!(record.owner, "otto", "{}", harbor.logs());
         assert_eq!(record.result.expect("a result").outcome, "clean");

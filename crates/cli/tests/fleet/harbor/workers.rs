@@ -11,12 +11,16 @@ impl Harbor {
         self.start_worker_by(worker, &line, flags, &mut Command::new(env!("CARGO_BIN_EXE_dogwatch")));
     }
 
-    /// Starts a worker with this join line. The command runs dogwatch, perhaps in another environment.
+    /// Starts a worker with this join line. The command runs dogwatch, perhaps in another environment. The worker allows every
+    /// repository unless the flags say otherwise.
     pub fn start_worker_by(&mut self, worker: &str, line: &str, flags: &[&str], command: &mut Command) {
         let home = self.dir.path().join(worker);
         std::fs::create_dir_all(&home).expect("a home");
         let log = Growing::at(&self.dir.path().join(format!("{worker}.log")));
-        command.args(["work", line, "--allow-repo", "*", "--lease"]).arg(format!("{}s", self.lease));
+        command.args(["work", line, "--lease"]).arg(format!("{}s", self.lease));
+        if !flags.contains(&"--allow-repo") {
+            command.args(["--allow-repo", "*"]);
+        }
         let child = self
             .at_home(worker, command)
             .args(flags)
