@@ -84,6 +84,11 @@ impl Listener {
         let rest = &rest[self.reader.skip_repeats(rest, stream)..];
         lines.feed(rest, |line| self.line(at, stream, line));
         self.lines[stream as usize] = lines;
+        if !self.name.is_structured() && !bytes.contains(&b'\n') && !is_blank(bytes) {
+            // Dots and bars that grow may mean work or waiting, like a repeated line. The core decides whether they count.
+            self.signs.push(Sign::Repeated);
+            self.feed.line(at, stream, &mut self.signs);
+        }
     }
 
     /// Takes a line that was complete at one moment.
@@ -248,6 +253,24 @@ mod tests {
         assert_eq!(observed(&items).last().map(|(at, _)| *at), Some(1));
         let repeated = items.iter().filter(|item| **item == FeedItem::Fact(Fact::Repeated)).count();
         assert_eq!(repeated, 2, "once after each pause");
+    }
+
+    #[test]
+    fn a_line_that_grows_counts_as_a_repeated_line() {
+        let repeats = |name, text: &[u8]| {
+            let mut listener = Listener::new(name);
+            listener.chunk(Awake(1), Stream::Stdout, b"{}\n");
+            for at in [1_000, 10_000, 20_000] {
+                listener.chunk(Awake(at), Stream::Stdout, text);
+            }
+            let items = flushed(&mut listener, 30_000);
+            assert_eq!(observed(&items).last().map_or(1, |(at, _)| *at), 1, "a part of a line is not new");
+            items.iter().filter(|item| **item == FeedItem::Fact(Fact::Repeated)).count()
+        };
+        assert_eq!(repeats(ReaderName::Plain, b"."), 2, "once after each pause");
+        assert_eq!(repeats(ReaderName::Plain, b"\r10%"), 2);
+        assert_eq!(repeats(ReaderName::Plain, b" "), 0);
+        assert_eq!(repeats(ReaderName::Claude, b"."), 0);
     }
 
     #[test]

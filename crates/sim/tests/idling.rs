@@ -145,6 +145,17 @@ fn loop_62_a_marker_without_an_idle_block_is_recorded_without_a_wait() {
 }
 
 #[test]
+fn idle_answers_without_an_idle_block_lead_to_one_notice() {
+    for (turns, notices) in [(2, 0), (3, 1), (9, 1)] {
+        let plan = plan(|s| s.max_iterations = Some(turns));
+        let mut world = World::new(plan, |_| Act::idles("no_pending_tasks"));
+        world.end();
+        let said = world.story().iter().filter(|line| line.contains("idle_ignored")).count();
+        assert_eq!(said, notices, "{turns} turns: {:?}", world.story());
+    }
+}
+
+#[test]
 fn loop_65_a_wait_beyond_the_maximum_is_shortened_and_one_last_iteration_follows() {
     let mut world = World::new(
         idle_plan(|p| {

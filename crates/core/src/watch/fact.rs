@@ -13,7 +13,7 @@ pub enum Fact {
     /// A structured agent printed its first line on stdout. Sent once, because an agent that never printed anything is
     /// judged differently from one that went silent.
     Printed,
-    /// A plain agent printed an old line again after a pause. It counts as progress only if there was work meanwhile.
+    /// A plain agent printed an old line or part of a line after a pause. It counts as progress only if there was work meanwhile.
     Repeated,
     /// A stretch of progress on a channel.
     Observed(Observation),

@@ -121,7 +121,7 @@ pub enum Sign {
     },
     /// The agent's result. The last one of a session counts.
     Result(AgentResult),
-    /// A plain agent printed a line that it had printed before.
+    /// A plain agent printed a line that it had printed before, or part of a line.
     Repeated,
     /// A heartbeat or lifecycle line, which only shows that the agent is alive.
     Keepalive,

@@ -71,7 +71,7 @@ pub(super) fn observed(seen: &Observation) -> String {
 pub(super) fn fact(fact: &Fact) -> String {
     match fact {
         Fact::Printed => "first output".to_owned(),
-        Fact::Repeated => "an old line was printed again".to_owned(),
+        Fact::Repeated => "an old line or part of a line was printed".to_owned(),
         Fact::Observed(seen) => observed(seen),
         Fact::ToolStarted(tool) => format!("→ {}", call(&tool.name, &tool.subject)),
         Fact::ToolEnded { canceled: true, .. } => "a tool was canceled".to_owned(),

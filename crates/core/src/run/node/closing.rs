@@ -16,6 +16,9 @@ use crate::time::timer::{Deadline, Timer};
 /// The most of an agent's last message that goes into the record, in bytes.
 const MAX_SHOWN: usize = 300;
 
+/// How many idle iterations of a node without an `idle` block lead to a notice.
+const IGNORED_IDLE: u64 = 3;
+
 impl Node {
     pub(super) fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
         clear_job_timers(cx, self.ix);
@@ -177,7 +180,21 @@ impl Node {
             Ending::Interrupted { by } => Event::IterationInterrupted { end, by: by.as_str().to_owned() },
         };
         cx.record(event);
+        if matches!(judged.ending, Ending::Idle { .. }) {
+            self.notice_ignored_idling(cx);
+        }
         Turn::IterationOver(judged.ending)
+    }
+
+    /// Says once that the agent is paid although it reports that there is no work.
+    fn notice_ignored_idling(&self, cx: &mut Cx) {
+        if cx.settings(self.ix).idle.is_none() && cx.view.node(self.ix).counts.idle == IGNORED_IDLE {
+            let message = format!(
+                "{IGNORED_IDLE} iterations found no work, but there is no `idle` block, so the agent is called again; \
+                 `idle: {{}}` makes dogwatch wait"
+            );
+            cx.record(Event::Notice { kind: "idle_ignored".to_owned(), message });
+        }
     }
 }
 
