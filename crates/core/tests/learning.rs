@@ -2,13 +2,13 @@
 //! independent implementation.
 
 use dogwatch_core::learn::{Arrivals, Basis, Gap, History, LearnedState, Schedule, Trace};
-use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::idle;
 use dogwatch_core::settings::{IdlePolicy, Strategy};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use serde::Deserialize;
+use serde_json::value::RawValue;
 use serde_json::{Value, json};
 
 const VECTORS: &str = include_str!("learning/vectors.json");
@@ -27,7 +27,7 @@ struct Case {
     name: String,
     policy: Prices,
     #[serde(default)]
-    journal: Vec<Value>,
+    journal: Vec<Box<RawValue>>,
     node: Option<String>,
     offset: Option<i64>,
     steps: Vec<Step>,
@@ -110,7 +110,7 @@ fn all_vectors_give_exactly_the_expected_outputs() {
         if let Some(node) = &case.node {
             let node = NodeName::new(node);
             for event in case.journal {
-                let recorded: Recorded = serde_json::from_value(event).expect("an event");
+                let recorded = dogwatch_codec::read(event.get().as_bytes()).expect("an event");
                 history.apply(&policy, &node, &recorded);
             }
         }

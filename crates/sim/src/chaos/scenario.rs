@@ -49,7 +49,7 @@ impl fmt::Display for Scenario {
         writeln!(f, "actors {actors:?}, quirks {quirks:?}")?;
         faults.iter().try_for_each(|(at, fault)| writeln!(f, "at {at}: {fault:?}"))?;
         requests.iter().try_for_each(|(at, request)| writeln!(f, "at {at}: {request:?}"))?;
-        writeln!(f, "plan {}", serde_json::to_string_pretty(plan).map_err(|_| fmt::Error)?)
+        writeln!(f, "plan {}", dogwatch_codec::pretty_plan(plan).map_err(|_| fmt::Error)?)
     }
 }
 

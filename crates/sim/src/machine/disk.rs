@@ -120,7 +120,7 @@ impl DiskFile {
     /// Reads the event of a line.
     pub(crate) fn read(line: &[u8]) -> Recorded {
         let json = line.splitn(2, |byte| *byte == b' ').nth(1).expect("a hash and an event");
-        serde_json::from_slice(json).expect("an event that was written can be read")
+        dogwatch_codec::read(json).expect("an event that was written can be read")
     }
 }
 
@@ -139,7 +139,7 @@ impl JournalFile for DiskFile {
         if !disk.forgets {
             bytes.extend_from_slice(prev.as_bytes());
             bytes.push(b' ');
-            serde_json::to_writer(&mut bytes, recorded).map_err(|error| error.to_string())?;
+            dogwatch_codec::write(&mut bytes, recorded).map_err(|error| error.to_string())?;
             disk.unsynced.push_back((disk.encoded + bytes.len() + 1, recorded.clone()));
         }
         bytes.push(b'\n');

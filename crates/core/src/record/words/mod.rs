@@ -2,8 +2,6 @@
 //! dashboard show these sentences.
 
 mod parts;
-#[cfg(test)]
-mod tests;
 mod worktree;
 
 pub use parts::{

@@ -1,10 +1,13 @@
-use super::*;
-use crate::record::event::{EndingKind, WaitWhy};
-use crate::run::caller::Source;
+//! The sentences for events.
+
+use dogwatch_core::record::event::{EndingKind, Event, WaitWhy};
+use dogwatch_core::record::words::{ASLEEP, DRIFTED, MAX_SENTENCE, Style, Weight, ending, sentence, wait};
+use dogwatch_core::run::caller::Source;
 
 fn event(fields: &str) -> Event {
-    let json = format!("{{\"node\":\"api\",\"iteration\":3,{fields}}}");
-    serde_json::from_str(&json).unwrap_or_else(|e| panic!("{json}: {e}"))
+    let place = r#""v":1,"seq":1,"at":"2026-01-05T00:00:00.000Z","awake_ms":0,"boot_ms":0"#;
+    let json = format!("{{{place},\"node\":\"api\",\"iteration\":3,{fields}}}");
+    dogwatch_codec::read(json.as_bytes()).unwrap_or_else(|e| panic!("{json}: {e}")).event
 }
 
 /// Events with their sentence on the screen of `run` and in a list.
@@ -261,7 +264,7 @@ fn an_event_names_its_node_its_iteration_and_its_ending() {
 /// The dashboard has the words for states in its own script.
 #[test]
 fn the_dashboard_uses_the_same_words_for_waits_and_endings() {
-    let script = include_str!("../../../../web/assets/app/words.js");
+    let script = include_str!("../../web/assets/app/words.js");
     for why in WaitWhy::ALL {
         assert!(script.contains(&format!("{why}: \"{}\"", wait(*why))), "{why}");
     }
