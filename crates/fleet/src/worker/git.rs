@@ -8,7 +8,7 @@ use dogwatch_host::store::fleet_job;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 /// How long one git command may take.
@@ -20,6 +20,8 @@ pub const STDERR: &str = "stderr";
 pub const PROMPT: &str = "prompt";
 /// The directory of the checkouts, each in one of its own with the name of its job.
 const JOBS: &str = "jobs";
+/// How many trees of commits a worker remembers.
+const MAX_TREES: usize = 256;
 /// How many refs one push removes.
 const MAX_REMOVED: usize = 256;
 
@@ -28,6 +30,8 @@ const MAX_REMOVED: usize = 256;
 pub struct Repositories {
     dir: PathBuf,
     locks: Arc<Mutex<BTreeMap<PathBuf, Arc<tokio::sync::Mutex<()>>>>>,
+    /// The trees of commits, which never change. Many jobs start from the same commit.
+    trees: Arc<Mutex<BTreeMap<String, Pristine>>>,
 }
 
 /// The checkout of a job.
@@ -39,14 +43,27 @@ pub struct Checkout {
     /// The work tree.
     pub tree: PathBuf,
     pub(super) repo: String,
-    /// The commit and its tree, if the work tree has exactly its files.
+    /// The commit and its tree, if the work tree has exactly its files. Before the checkout: the same, if it is remembered.
     pub pristine: Option<Pristine>,
 }
 
 impl Repositories {
     /// Keeps caches and checkouts below this directory.
     pub fn at(dir: &Path) -> Repositories {
-        Repositories { dir: dir.to_owned(), locks: Arc::default() }
+        Repositories { dir: dir.to_owned(), locks: Arc::default(), trees: Arc::default() }
+    }
+
+    fn trees(&self) -> MutexGuard<'_, BTreeMap<String, Pristine>> {
+        self.trees.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Remembers the tree of a commit.
+    fn remember(&self, pristine: &Pristine) {
+        let mut trees = self.trees();
+        if trees.len() >= MAX_TREES {
+            trees.clear();
+        }
+        trees.insert(pristine.commit.clone(), pristine.clone());
     }
 
     fn lock_of(&self, cache: &Path) -> Arc<tokio::sync::Mutex<()>> {
@@ -71,13 +88,18 @@ impl Repositories {
             link: cache.join("worktrees").join(id.to_string()),
             tree: self.dir.join(JOBS).join(id.to_string()).join("tree"),
             repo: job.repo.clone(),
-            pristine: None,
+            pristine: self.trees().get(&job.commit).cloned(),
             cache: cache.clone(),
         };
         let lock = self.lock_of(&cache);
         let _held = lock.lock().await;
         match checkout.fill(id, &job.commit, tree, cancel).await {
-            Ok(()) => Ok(checkout),
+            Ok(()) => {
+                if let Some(pristine) = &checkout.pristine {
+                    self.remember(pristine);
+                }
+                Ok(checkout)
+            }
             Err(error) => {
                 self.remove(&checkout);
                 Err(error)
@@ -147,19 +169,26 @@ impl Checkout {
         tree: Option<&str>,
         cancel: &Cancel,
     ) -> Result<(), CommandError> {
-        if !self.cache.join("HEAD").exists() {
+        let is_new = !self.cache.join("HEAD").exists();
+        if is_new {
             std::fs::create_dir_all(&self.cache).map_err(io_error)?;
             self.git_in(&self.cache, &["init", "--quiet", "--bare", "."], cancel).await?;
         }
         // An earlier claim may have left something.
         self.unlink().map_err(io_error)?;
+        if is_new {
+            self.fetch(id, commit, cancel).await?;
+        }
         // Most jobs start from a commit that the cache has: one round of git is enough then.
         if tree.is_none() && self.check_out_known(commit, cancel).await {
             return Ok(());
         }
         for commit in [Some(commit), tree].into_iter().flatten() {
-            self.need(id, commit, cancel).await?;
+            if !self.has(commit, cancel).await {
+                self.fetch(id, commit, cancel).await?;
+            }
         }
+        self.pristine = None;
         let start = tree.unwrap_or(commit);
         let head = tree.map_or_else(|| format!("{start}^{{commit}}"), |tree| format!("{tree}^1"));
         let head = self.git_in(&self.cache, &["rev-parse", "--verify", &head], cancel).await?;
@@ -177,17 +206,26 @@ impl Checkout {
         if !is_id || self.link(commit).is_err() {
             return false;
         }
-        let tree = format!("{commit}^{{tree}}");
-        let (fill, find) =
-            (["read-tree", "--reset", "-u", commit], ["rev-parse", "--verify", "--quiet", &tree]);
-        let (filled, tree) = tokio::join!(self.git(&fill, cancel), self.git_in(&self.cache, &find, cancel));
+        let fill = ["read-tree", "--reset", "-u", commit];
+        let (filled, pristine) = tokio::join!(self.git(&fill, cancel), self.tree_of(commit, cancel));
         if filled.is_err() {
             // A worktree without its commit would make git refuse to fetch.
             let _ = self.unlink();
             return false;
         }
-        self.pristine = tree.ok().and_then(|tree| format!("{commit}:{}", tree.trim()).parse().ok());
+        self.pristine = pristine;
         true
+    }
+
+    /// Returns a commit and its tree.
+    async fn tree_of(&self, commit: &str, cancel: &Cancel) -> Option<Pristine> {
+        if let Some(known) = self.pristine.clone().filter(|known| known.commit == commit) {
+            return Some(known);
+        }
+        let tree = format!("{commit}^{{tree}}");
+        let find = ["rev-parse", "--verify", "--quiet", &tree];
+        let tree = self.git_in(&self.cache, &find, cancel).await.ok()?;
+        format!("{commit}:{}", tree.trim()).parse().ok()
     }
 
     pub(super) async fn git(&self, args: &[&str], cancel: &Cancel) -> Result<String, CommandError> {
@@ -213,7 +251,14 @@ impl Checkout {
         let mut git = std::process::Command::new("git");
         // Hooks and helpers of the machine must neither run for a job nor ask for anything.
         git.args(["-c", "core.hooksPath=/dev/null", "-c", "protocol.ext.allow=never", "-c", "gc.auto=0"]);
-        git.args(["-c", "commit.gpgSign=false", "-c", "core.fsmonitor=false"]);
+        git.args([
+            "-c",
+            "commit.gpgSign=false",
+            "-c",
+            "core.fsmonitor=false",
+            "-c",
+            "maintenance.auto=false",
+        ]);
         git.args(args).current_dir(dir).env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_DIR");
         git.env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
         for who in ["AUTHOR", "COMMITTER"] {
@@ -226,17 +271,19 @@ impl Checkout {
         command::run(git, MAX_GIT, cancel).await
     }
 
-    /// Fetches a commit unless the cache has it.
-    async fn need(&self, id: &JobId, commit: &str, cancel: &Cancel) -> Result<(), CommandError> {
-        let have = format!("{commit}^{{commit}}");
-        if self.git_in(&self.cache, &["cat-file", "-e", &have], cancel).await.is_ok() {
-            return Ok(());
-        }
+    /// Returns whether the cache has a commit.
+    async fn has(&self, commit: &str, cancel: &Cancel) -> bool {
+        let commit = format!("{commit}^{{commit}}");
+        self.git_in(&self.cache, &["cat-file", "-e", &commit], cancel).await.is_ok()
+    }
+
+    /// Fetches a commit.
+    async fn fetch(&self, id: &JobId, commit: &str, cancel: &Cancel) -> Result<(), CommandError> {
         let saved = format!("+refs/dogwatch/{0}/*:refs/fetched/{0}/*", id.job);
         for spec in ["+refs/heads/*:refs/origin/*", &saved, commit] {
             let fetch = ["fetch", "--quiet", "--no-tags", "--", &self.repo, spec];
             self.git_in(&self.cache, &fetch, cancel).await?;
-            if self.git_in(&self.cache, &["cat-file", "-e", &have], cancel).await.is_ok() {
+            if self.has(commit, cancel).await {
                 break;
             }
         }
@@ -257,13 +304,17 @@ impl Checkout {
         let index = PathBuf::from(index);
         let _ = std::fs::remove_file(&index);
         let env = [("GIT_INDEX_FILE", index.display().to_string())];
-        self.git_with(&self.tree, &["read-tree", "HEAD"], &env, cancel).await?;
+        let (find, read) = (["rev-parse", "HEAD", "HEAD^{tree}"], ["read-tree", "HEAD"]);
+        let (found, read) =
+            tokio::join!(self.git(&find, cancel), self.git_with(&self.tree, &read, &env, cancel));
+        let (found, _) = (found?, read?);
         self.git_with(&self.tree, &["add", "--all", "--", "."], &env, cancel).await?;
         let tree = self.git_with(&self.tree, &["write-tree"], &env, cancel).await?;
         let _ = std::fs::remove_file(&index);
-        let before = self.git(&["rev-parse", "HEAD^{tree}"], cancel).await?;
-        if tree.trim() == before.trim() {
-            return self.commit_of("HEAD", cancel).await;
+        if let Some((head, before)) = found.split_once('\n')
+            && tree.trim() == before.trim()
+        {
+            return Ok(head.trim().to_owned());
         }
         let made = self.git(&["commit-tree", tree.trim(), "-p", "HEAD", "-m", message], cancel).await?;
         Ok(made.trim().to_owned())

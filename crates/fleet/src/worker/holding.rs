@@ -63,7 +63,10 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     let (orders, heard) = mpsc::unbounded_channel();
     let (ticket, is_only) = worker.add(&id, job.spread, orders.clone());
     let heard = Some(heard);
-    let (early, full) = (None, false);
+    // A checkout changes nothing that others see, so it need not wait for the record of a job that is delivered for the first time.
+    let early = (is_only && delivery.delivered == 1)
+        .then(|| EarlyCheckout::begin(worker.clone(), id.clone(), job.clone()));
+    let full = false;
     let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early, full };
     holder.run(received).await;
     if let Some(early) = holder.early.take() {
@@ -231,7 +234,7 @@ impl Holder {
                 });
             }
             Decision::Write { expected, record } => {
-                // A checkout changes nothing that others see, so it need not wait for the claim.
+                // Nor need it wait for the claim.
                 if self.heard.is_some() && self.is_only && is_first_claim(&record) && self.early.is_none() {
                     let (worker, id) = (worker.clone(), self.id.clone());
                     self.early = Some(EarlyCheckout::begin(worker, id, self.job.clone()));
