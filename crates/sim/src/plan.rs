@@ -17,6 +17,11 @@ pub fn settings() -> Settings {
 pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
     let mut settings = settings();
     change(&mut settings);
+    alone(settings)
+}
+
+/// Returns a loop. Not generic like its callers, so that it is compiled once and not for every test.
+fn alone(settings: Settings) -> Plan {
     Plan {
         nodes: vec![NodePlan::alone(NodeName::new("loop"), settings)],
         stop_on_error: false,
@@ -27,11 +32,16 @@ pub fn plan(change: impl FnOnce(&mut Settings)) -> Plan {
 
 /// Returns a loop with these checks and six attempts.
 pub fn checked(checks: &[&str], change: impl FnOnce(&mut Settings)) -> Plan {
-    plan(|s| {
-        s.checks.commands = checks.iter().map(|c| (*c).to_owned()).collect();
-        s.max_iterations = Some(CheckPolicy::DEFAULT_ATTEMPTS);
-        change(s);
-    })
+    let mut settings = checked_settings(checks);
+    change(&mut settings);
+    alone(settings)
+}
+
+fn checked_settings(checks: &[&str]) -> Settings {
+    let mut settings = settings();
+    settings.checks.commands = checks.iter().map(|c| (*c).to_owned()).collect();
+    settings.max_iterations = Some(CheckPolicy::DEFAULT_ATTEMPTS);
+    settings
 }
 
 /// Returns a loop with these checks that charges only attempts without progress.

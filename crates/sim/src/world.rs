@@ -65,8 +65,13 @@ pub struct Crash {
 impl World {
     /// Creates a run of this plan. `script` defines the behavior of its sessions and commands.
     pub fn new(plan: Plan, script: impl FnMut(Job) -> Act + 'static) -> World {
+        World::scripted(plan, Box::new(script))
+    }
+
+    /// Creates a run. Not generic like its caller, so that it is compiled once and not for every test.
+    fn scripted(plan: Plan, script: Box<dyn FnMut(Job) -> Act>) -> World {
         let names = plan.nodes.iter().map(|node| node.name.clone()).collect();
-        let machine = Machine::new(names, &plan, Box::new(script));
+        let machine = Machine::new(names, &plan, script);
         let run = Run::new(plan::started(plan.clone()), plan);
         World { stage: Stage::Planned(Box::new((run, machine)), Vec::new()), crashes: 0 }
     }
