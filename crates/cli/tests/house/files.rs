@@ -35,6 +35,19 @@ fn every_test_file_is_listed() {
     assert_none("test files that nothing compiles", &missing);
 }
 
+/// Cargo compiles no unit tests of a library with `test = false`.
+#[test]
+fn a_library_whose_tests_are_not_compiled_has_none() {
+    let manifests = files().into_iter().filter(|name| name.ends_with("/Cargo.toml"));
+    let untested =
+        manifests.filter(|name| read(&root().join(name)).lines().any(|line| line == "test = false"));
+    let dirs: Vec<String> = untested.map(|name| name.replace("Cargo.toml", "src/")).collect();
+    assert!(dirs.iter().any(|dir| dir == "crates/codec/src/"), "{dirs:?}");
+    let has_test = |name: &String| read(&root().join(name)).contains("#[test]");
+    let found = dirs.iter().flat_map(|dir| sources(dir)).filter(has_test);
+    assert_none("unit tests that nothing compiles", &found.collect::<Vec<_>>());
+}
+
 #[test]
 fn unsafe_code_lives_in_one_place() {
     let word = ["unsafe", "{"].join(" ");
