@@ -12,6 +12,11 @@ use tokio::sync::watch;
 
 /// How long the server keeps a follower whose connection is gone.
 const INACTIVE: Duration = Duration::from_secs(10);
+/// How often the server says that a follower without news is alive.
+const HEARTBEAT: Duration = Duration::from_secs(15);
+/// How long a follower waits for a sign of life. In a cluster it lives on one server, which may stop while the connection to another
+/// server stays.
+const SILENCE: Duration = Duration::from_secs(35);
 /// The pause after an attempt that failed.
 const RETRY: Duration = Duration::from_millis(100);
 
@@ -25,6 +30,8 @@ pub struct Watch {
     from: From,
     connections: watch::Receiver<u64>,
     changes: Option<async_nats::Subscriber>,
+    /// When the server last sent something.
+    heard: tokio::time::Instant,
 }
 
 impl Client {
@@ -42,7 +49,8 @@ impl Client {
 
     fn follow(&self, stream: String, filter: String, prefix: String, from: From) -> Watch {
         let (client, connections) = (self.clone(), self.connections());
-        Watch { client, stream, filter, prefix, from, connections, changes: None }
+        let heard = tokio::time::Instant::now();
+        Watch { client, stream, filter, prefix, from, connections, changes: None, heard }
     }
 }
 
@@ -53,7 +61,9 @@ impl Watch {
             let Some(changes) = &mut self.changes else {
                 self.connections.mark_unchanged();
                 match self.begin().await {
-                    Ok(changes) => self.changes = Some(changes),
+                    Ok(changes) => {
+                        (self.changes, self.heard) = (Some(changes), tokio::time::Instant::now());
+                    }
                     Err(_) => tokio::time::sleep(RETRY).await,
                 }
                 continue;
@@ -62,7 +72,9 @@ impl Watch {
                 message = next(changes) => message,
                 // The server may have forgotten the follower, and changes may be lost.
                 _ = self.connections.changed() => None,
+                () = tokio::time::sleep_until(self.heard + SILENCE) => None,
             };
+            self.heard = tokio::time::Instant::now();
             let Some(message) = message else {
                 self.changes = None;
                 continue;
@@ -86,7 +98,7 @@ impl Watch {
         let mut config = json!({
             "name": name, "deliver_subject": inbox, "ack_policy": "none", "filter_subject": self.filter,
             "mem_storage": true, "num_replicas": 1, "inactive_threshold": INACTIVE.as_nanos() as u64,
-            "replay_policy": "instant",
+            "replay_policy": "instant", "idle_heartbeat": HEARTBEAT.as_nanos() as u64,
         });
         self.from.configure(&mut config);
         let create = json!({ "stream_name": self.stream, "config": config, "action": "create" });
