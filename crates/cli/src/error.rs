@@ -2,7 +2,9 @@
 //! error determines the exit code.
 
 use crate::color;
+use clap::error::{ContextKind, ContextValue};
 use dogwatch_config::diagnostic::{Diagnostic, Style};
+use dogwatch_config::nearest;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
 use std::io::Write;
@@ -90,12 +92,40 @@ pub fn warn(message: &str) {
     error_line(message);
 }
 
+/// Commands that users try, and the names that dogwatch has for them.
+const SYNONYMS: [(&str, &str); 3] = [("status", "ls"), ("list", "ls"), ("list", "ps")];
+
+/// Replaces the parser's suggestion for an unknown command, which ignores swapped letters and synonyms. `first` is the
+/// first word of the command line.
+pub fn suggest_command(error: &mut clap::Error, root: &clap::Command, first: &str) {
+    let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let parent = root.find_subcommand(first).unwrap_or(root);
+    let names = || parent.get_subcommands().filter(|known| !known.is_hide_set()).map(clap::Command::get_name);
+    let synonym = SYNONYMS.iter().find(|(word, name)| word == unknown && names().any(|known| known == *name));
+    if let Some(found) = synonym.map(|(_, name)| *name).or_else(|| nearest(unknown, names())) {
+        let found = ContextValue::Strings(vec![found.to_owned()]);
+        error.insert(ContextKind::SuggestedSubcommand, found);
+    }
+}
+
+/// What the standard library says about a number that it cannot parse, and what users can do with.
+const PARSER_WORDS: [(&str, &str); 4] = [
+    ("invalid digit found in string", "expected a whole number"),
+    ("cannot parse integer from empty string", "expected a whole number"),
+    ("number too large to fit in target type", "the number is too large"),
+    ("number too small to fit in target type", "the number is too small"),
+];
+
 /// Prints a mistake in the command line. The parser calls its hints tips; everywhere else they are help.
 pub fn print_usage_error(error: &clap::Error) {
     let styled = error.render();
     let text = if color::on_stderr() { styled.ansi().to_string() } else { styled.to_string() };
     // There is nothing left to do if stderr is closed.
-    let _ = std::io::stderr().lock().write_all(text.replace("tip:", "help:").as_bytes());
+    let mut text = text.replace("tip:", "help:");
+    for (from, to) in PARSER_WORDS {
+        text = text.replace(from, to);
+    }
+    let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
 fn error_line(message: &str) {

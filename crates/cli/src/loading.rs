@@ -256,7 +256,11 @@ fn cannot_read(path: &Path, error: &std::io::Error) -> CliError {
     match error.kind() {
         ErrorKind::NotFound => CliError::with_help(message, PATH_IS),
         ErrorKind::FileTooLarge => CliError::with_help(message, "move long prompts into separate files"),
-        _ => CliError::usage(message),
+        ErrorKind::PermissionDenied => CliError::with_help(
+            message,
+            format!("make it readable; `ls -ld {}` shows its owner", path.display()),
+        ),
+        _ => CliError::with_help(message, PATH_IS),
     }
 }
 

@@ -31,6 +31,7 @@ mod supervise;
 mod top;
 mod version;
 
+use clap::error::ErrorKind;
 use clap::{CommandFactory, FromArgMatches, Parser};
 use commands::Command;
 use dogwatch_host::process::keeper;
@@ -77,7 +78,7 @@ Without a command, dogwatch lists the latest runs of this project.
 Examples:
   dogwatch demo                     watch a short demo; no API key needed
   dogwatch init my-loop             write my-loop/RALPH.md, a loop file to start from
-  dogwatch run my-loop              run the loop in my-loop/RALPH.md until a limit stops it
+  dogwatch run my-loop              run the loop in my-loop/RALPH.md until you stop it
   dogwatch run my-loop -n 3         run three iterations
   dogwatch check my-loop --explain  validate the file and show the effective settings
   dogwatch logs -f                  follow the agent's output
@@ -87,6 +88,10 @@ Exit codes:
   3 a budget or ceiling stopped the run   4 another run holds this loop   5 internal error
   6 the leash ended (--leash)
   130 / 143 / 129 stopped by INT / TERM / HUP";
+
+/// The help for a mistake in a command that needs a fleet.
+const FLEET_HELP: &str =
+    "help: this command needs a fleet; `dogwatch fleet init` sets one up (docs/guide/fleet.md)";
 
 fn main() -> ExitCode {
     // This binary also serves as the keeper, the scripted agent and other helper processes. Those roles must
@@ -115,11 +120,17 @@ fn main() -> ExitCode {
             }
             finish(cli.command.map_or_else(commands::list_latest, Command::run))
         }
-        Err(error) => {
+        Err(mut error) => {
             // clap prints help to stdout (exit code 0) and usage errors to stderr (exit code 2).
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             if code != 0 {
+                let first = std::env::args().nth(1).unwrap_or_default();
+                error::suggest_command(&mut error, &command_line(), &first);
                 error::print_usage_error(&error);
+                let missing = error.kind() == ErrorKind::MissingRequiredArgument;
+                if missing && matches!(first.as_str(), "submit" | "work") {
+                    error::print_line(FLEET_HELP);
+                }
                 return ExitCode::from(code);
             }
             match error.print() {

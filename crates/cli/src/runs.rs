@@ -3,8 +3,10 @@
 use crate::completing;
 use crate::error::{CliError, print_line};
 use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::status::{DoingStatus, NodeStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::text::printable;
+use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{self, Integrity, Loaded};
 use dogwatch_host::store::registry::{self, Registry};
@@ -262,6 +264,15 @@ impl FoundRun {
         }
     }
 
+    /// Returns whether a live run waits and no iteration is running.
+    pub fn is_waiting(&self) -> bool {
+        let Ok(view) = self.view() else { return false };
+        let nodes = Status::of(&view, None).nodes;
+        let waits = |node: &NodeStatus| matches!(node.doing, DoingStatus::Waiting { .. });
+        let rests = |node: &NodeStatus| matches!(node.doing, DoingStatus::Nothing);
+        nodes.iter().any(waits) && nodes.iter().all(|node| waits(node) || rests(node))
+    }
+
     /// Wakes the run, which must be live. Returns what that changed: a paused run only remembers it.
     pub fn wake(&self) -> Result<String, CliError> {
         let paused = self.is_live() && self.view().is_ok_and(|view| view.paused);
@@ -273,6 +284,14 @@ impl FoundRun {
     }
 
     fn not_running(&self) -> CliError {
+        let lost = self.view().is_ok_and(|view| view.ended.is_none());
+        // Only the fleet continues the run of a job.
+        if lost && fleet_job::of_run(&self.dir).is_none() {
+            return CliError::with_help(
+                format!("run {} is not running: its supervisor died", self.id),
+                format!("continue the run with `dogwatch resume {}`", self.id),
+            );
+        }
         CliError::with_help(
             format!("run {} is not running", self.id),
             format!("`dogwatch status {}` shows how it ended", self.id),

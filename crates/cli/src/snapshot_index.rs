@@ -142,7 +142,10 @@ impl SnapshotIndex {
 
     fn no_iteration(&self, n: Iteration) -> CliError {
         let last = self.nodes.values().map(|seen| seen.last).max().unwrap_or_default();
-        CliError::usage(format!("run {} has no iteration {n}; the last is {last}", self.found.id))
+        CliError::with_help(
+            format!("run {} has no iteration {n}; the last is {last}", self.found.id),
+            format!("`dogwatch events {}` lists the iterations", self.found.tail()),
+        )
     }
 
     /// Returns the last iteration of a node that has a snapshot.

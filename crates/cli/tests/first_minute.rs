@@ -34,8 +34,7 @@ fn without_arguments_it_lists_the_last_runs_in_ten_lines_newest_first() {
         lines[0],
         "the last 8 of 11 runs in this directory, live ones first, then the newest; times in UTC"
     );
-    for part in ["  loop  catastrophic  1 iteration: 0 completed, 1 failed, ", "0 of 1 iterations completed"]
-    {
+    for part in ["  loop  catastrophic  1 iteration: 0 completed, 1 failed, ", "0 of 1 iteration completed"] {
         assert!(lines[1].contains(part), "{part:?} in {text}");
     }
     assert!(lines[2].contains("  loop  clean  1 iteration: 1 completed, "), "{text}");

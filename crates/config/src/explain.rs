@@ -184,10 +184,14 @@ pub(crate) fn value(
         "checks.timeout" => settings.checks.timeout.to_string(),
         "checks.tampered" => settings.checks.tampered.to_string(),
         "recovery.budget" => settings.recovery.budget.to_string(),
-        "recovery.template" => settings.recovery.template.clone().unwrap_or_else(none),
+        "recovery.template" => settings.recovery.template.clone().unwrap_or_else(|| "built in".to_owned()),
         "recovery.resume" => settings.recovery.resume.to_string(),
         "recovery.agents" => {
             list(settings.recovery.agents.iter().map(|other| command_line(&other.agent)), "; ")
+        }
+        // The default needs a target to have an effect.
+        "notify.on" if settings.notify.on.is_empty() && settings.notify.targets().is_empty() => {
+            "all".to_owned()
         }
         "notify.on" => list(settings.notify.on.iter().map(ToString::to_string), ", "),
         "notify.command" => settings.notify.command.clone().unwrap_or_else(none),

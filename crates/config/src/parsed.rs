@@ -88,7 +88,7 @@ pub fn parse(ctx: &mut Ctx<'_, '_>, node: &Node, kind: Kind) -> Option<Parsed> {
         Kind::ToolLimits => tool_limits(ctx, node).map(Parsed::ToolLimits),
         Kind::Count => count(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::CountLimit if is_off(node) => Some(Parsed::Count(None)),
-        Kind::CountLimit => count(ctx, node).map(|n| Parsed::Count(Some(n))),
+        Kind::CountLimit => count_limit(ctx, node).map(|n| Parsed::Count(Some(n))),
         Kind::UpTo(max) => up_to(ctx, node, max).map(|n| Parsed::Count(Some(n))),
         Kind::Factor => number(ctx, node, 1.0).map(Parsed::Number),
         Kind::Amount if is_off(node) => Some(Parsed::Off),
@@ -253,6 +253,15 @@ fn share(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<f64> {
 fn count(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
     // A count of more than 32 bits is a mistake. Every counter is at least that wide.
     within(ctx, node, 1, u32::MAX)
+}
+
+/// Parses a count where `off` means no limit.
+fn count_limit(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<u64> {
+    if node.int() == Some(0) {
+        let message = format!("`{}` must be a whole number from 1 to {}", ctx.path, u32::MAX);
+        return ctx.error(&node.span, message).help("`off` means no limit").rejected();
+    }
+    count(ctx, node)
 }
 
 /// Parses a whole number from 0 to `max`.

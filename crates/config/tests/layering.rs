@@ -266,10 +266,10 @@ limits.overload_retries  10           built-in
 checks.timeout           10m          built-in
 checks.tampered          fail         built-in
 recovery.budget          3            built-in
-recovery.template        none         built-in
+recovery.template        built in     built-in
 recovery.resume          false        built-in
 recovery.agents          none         built-in
-notify.on                none         built-in
+notify.on                all          built-in
 notify.command           none         built-in
 notify.webhook           none         built-in
 notify.ntfy              none         built-in

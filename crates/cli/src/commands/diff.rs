@@ -61,6 +61,7 @@ fn parse_span(text: &str) -> Result<Span, String> {
     let number = |text: &str| text.parse().map(Iteration).map_err(|_| ());
     match (number(first), number(last)) {
         (Ok(first), Ok(last)) if first <= last => Ok(Span { first, last }),
+        (Ok(first), Ok(last)) => Err(format!("the order is reversed; use {last}..{first}")),
         _ => Err("expected an iteration like 3, or iterations like 3..7".to_owned()),
     }
 }

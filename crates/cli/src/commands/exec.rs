@@ -5,7 +5,7 @@ use clap::builder::PossibleValuesParser;
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::text::printable;
-use dogwatch_core::time::dur::Limit;
+use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_host::exec::{self, ExecError, Outcome, Plan};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
@@ -79,7 +79,13 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         json: args.json,
     };
     let outcome = exec::run(plan).map_err(|refused| match refused {
-        ExecError::Json { .. } | ExecError::Workspace { .. } => CliError::usage(refused.to_string()),
+        ExecError::Json { .. } => CliError::with_help(
+            refused.to_string(),
+            "--json FILE is a file in a directory that you can write to",
+        ),
+        ExecError::Workspace { .. } => {
+            CliError::with_help(refused.to_string(), "--workspace DIR is a directory that you can read")
+        }
         ExecError::Host(error) => CliError::internal(format!("cannot run the command: {error}")),
     })?;
     print_messages(&outcome);
@@ -88,6 +94,14 @@ pub fn run(args: Args) -> Result<u8, CliError> {
 
 /// Builds the policy. `--idle` and `--session` override `--set`, which overrides the profile.
 fn policy(args: &Args, reader: ReaderName) -> Result<WatchPolicy, CliError> {
+    for (flag, limit) in [("--idle", args.idle), ("--session", args.session)] {
+        if limit == Some(Limit::At(Dur::ZERO)) {
+            return Err(CliError::with_help(
+                format!("{flag} must be more than zero"),
+                format!("use `{flag} off` for no limit"),
+            ));
+        }
+    }
     let profile = Profile::named(&args.profile).unwrap_or(Profile::Quick);
     let mut policy = if args.set.is_empty() {
         WatchPolicy::for_reader(profile, reader)

@@ -58,7 +58,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 fn replay(args: &Args, file: &Path) -> Result<u8, CliError> {
-    let cannot = |why: String| CliError::usage(format!("cannot read {}: {why}", file.display()));
+    let cannot = |why: String| {
+        CliError::with_help(
+            format!("cannot read {}: {why}", file.display()),
+            "--trace FILE has one arrival per line, in Unix seconds",
+        )
+    };
     let text = prompt::read_at_most(file, MAX_TRACE).map_err(|error| cannot(error.to_string()))?;
     let trace = Trace::parse(&text).map_err(|error| cannot(error.to_string()))?;
     let judged = trace.judge(&Schedule::of(&adjusted(&IdlePolicy::default(), args), false));

@@ -1,7 +1,7 @@
 use crate::color;
 use crate::error::CliError;
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
-use crate::screen::{ShownLine, fit, paint, width};
+use crate::screen::{ShownLine, paint, shorten, width};
 use dogwatch_host::store::registry::MAX_LISTED;
 use groups::{By, Grouped};
 use past::{Past, Project, Unreadable};
@@ -60,7 +60,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 fn print_lines(lines: &[ShownLine]) -> Result<u8, CliError> {
     let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
     let color = color::on_stdout();
-    let text = lines.iter().map(|line| paint(color, line.tone, &fit(&line.text, columns)) + "\n");
+    let text = lines.iter().map(|line| paint(color, line.tone, &shorten(&line.text, columns)) + "\n");
     super::print(text.collect::<String>().as_bytes())
 }
 

@@ -4,7 +4,7 @@ use crate::color;
 use crate::error::CliError;
 use crate::local;
 use crate::runs::{FoundRun, runs_in, state_dir};
-use crate::screen::{ShownLine, Tone, fit, paint, width, words};
+use crate::screen::{ShownLine, Tone, paint, shorten, width, words};
 use dogwatch_core::record::event::RunEnded;
 use dogwatch_core::record::status::{DoingStatus, State, Status};
 use dogwatch_core::record::view::View;
@@ -24,7 +24,7 @@ const NOTHING_YET: &str = "\
 No runs in this directory yet.
   dogwatch demo            watch a short demo; no API key needed
   dogwatch init my-loop    write my-loop/RALPH.md, a loop file to start from
-  dogwatch run my-loop     run the loop until a limit stops it
+  dogwatch run my-loop     run the loop until you stop it
   dogwatch --help          show all commands";
 
 /// Runs `dogwatch` without arguments and returns the exit code.
@@ -37,7 +37,8 @@ pub fn run() -> Result<u8, CliError> {
     }
     let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
     let color = color::on_stdout();
-    let lines = list(&runs).into_iter().map(|line| paint(color, line.tone, &fit(&line.text, columns)) + "\n");
+    let lines =
+        list(&runs).into_iter().map(|line| paint(color, line.tone, &shorten(&line.text, columns)) + "\n");
     super::print(lines.collect::<String>().as_bytes())
 }
 
@@ -51,7 +52,7 @@ fn list(runs: &[FoundRun]) -> Vec<ShownLine> {
             ShownLine { tone: Tone::Bad, text }
         }
     }));
-    let text = "more about the latest run: `dogwatch status`, `dogwatch logs`, `dogwatch events`".to_owned();
+    let text = "more about the latest run: `dogwatch report`, `diff`, `status`, `logs`, `events`".to_owned();
     lines.push(ShownLine { tone: Tone::Quiet, text });
     lines
 }

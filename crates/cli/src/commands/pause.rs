@@ -15,9 +15,8 @@ pub struct Args {
 /// Runs `dogwatch pause` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find_to_steer()?;
+    let waiting = found.is_waiting();
     found.post("pause", &())?;
-    super::print(format!(
-        "run {0} will pause after the current iteration; continue it with `dogwatch resume {0}`\n",
-        found.id
-    ))
+    let how = if waiting { "is paused" } else { "will pause after the current iteration" };
+    super::print(format!("run {0} {how}; continue it with `dogwatch resume {0}`\n", found.id))
 }

@@ -18,6 +18,10 @@ pub struct Args {
 /// Runs `dogwatch stop` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find_to_steer()?;
+    let waiting = found.is_waiting();
     found.post("stop", &serde_json::json!({"accept": args.accept}))?;
-    super::print(format!("run {} will stop after the current iteration\n", found.id))
+    super::print(match waiting {
+        true => format!("run {} stops now; no iteration is running\n", found.id),
+        false => format!("run {} will stop after the current iteration\n", found.id),
+    })
 }

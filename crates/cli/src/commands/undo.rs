@@ -132,6 +132,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         title: &title,
         several: has_several_nodes(&index),
         json: args.json,
+        name_files: args.yes,
     };
     restoring.restore(prepared)
 }
@@ -207,14 +208,8 @@ fn confirm(
         ));
     }
     let (written, removed) = prepared.counts();
-    let mut question = format!("run {} in {}:\n", found.id, dir.display());
-    for (path, removed) in prepared.paths().take(MAX_SHOWN) {
-        let what = if removed { "remove" } else { "write" };
-        let _ = writeln!(question, "  {what:<6}  {}", String::from_utf8_lossy(path));
-    }
-    if written + removed > MAX_SHOWN {
-        let _ = writeln!(question, "  … and {} more", written + removed - MAX_SHOWN);
-    }
+    let files = named_files(prepared, "write", "remove");
+    let mut question = format!("run {} in {}:\n{files}", found.id, dir.display());
     let _ = write!(
         question,
         "write {} and remove {}? The work tree will be {title}; the current files are saved first. [y/N] ",
@@ -227,6 +222,21 @@ fn confirm(
     Ok(read.is_ok() && matches!(answer.trim().to_ascii_lowercase().as_str(), "y" | "yes"))
 }
 
+/// Lists the files to write and to remove, at most [`MAX_SHOWN`] of them.
+fn named_files(prepared: &snapshot::Prepared, write: &str, remove: &str) -> String {
+    let (written, removed) = prepared.counts();
+    let width = write.len().max(remove.len());
+    let mut text = String::new();
+    for (path, removed) in prepared.paths().take(MAX_SHOWN) {
+        let what = if removed { remove } else { write };
+        let _ = writeln!(text, "  {what:<width$}  {}", String::from_utf8_lossy(path));
+    }
+    if written + removed > MAX_SHOWN {
+        let _ = writeln!(text, "  … and {} more", written + removed - MAX_SHOWN);
+    }
+    text
+}
+
 /// The restore of a work tree, and what its messages need.
 struct Restoring<'a> {
     found: &'a FoundRun,
@@ -235,6 +245,8 @@ struct Restoring<'a> {
     title: &'a str,
     several: bool,
     json: bool,
+    /// Whether to name the files. The question has named them already.
+    name_files: bool,
 }
 
 /// The result of an undo, in the shape of the JSON output.
@@ -254,6 +266,7 @@ impl Restoring<'_> {
         let saved = prepared.kept.ref_name.clone();
         let (under_way, moved) = (prepared.survey.under_way, prepared.survey.moved_head.clone());
         let back = self.back(&saved);
+        let named = if self.name_files { named_files(&prepared, "wrote", "removed") } else { String::new() };
         let restored = prepared.restore().map_err(|why| {
             CliError::with_help(
                 format!("cannot restore {} completely: {why}", self.dir.display()),
@@ -271,6 +284,10 @@ impl Restoring<'_> {
         let removed = restored.removed;
         let _ =
             writeln!(text, "{} is {}: {files} written, {removed} removed", self.dir.display(), self.title);
+        // A file that could not be changed is listed below, with the reason.
+        if restored.left == 0 {
+            text.push_str(&named);
+        }
         if restored.left > 0 {
             let _ = writeln!(text, "{} not changed:", words::count(restored.left, "file"));
             for left in &restored.named {

@@ -154,8 +154,9 @@ fn join_line(text: &str) -> Result<JoinLine, CliError> {
     } else {
         let mut line = String::new();
         let file = std::fs::File::open(text);
-        file.and_then(|file| file.take(MAX_LINE as u64 + 1).read_to_string(&mut line))
-            .map_err(|e| CliError::with_help(format!("cannot read {text}: {e}"), JOIN_HELP))?;
+        file.and_then(|file| file.take(MAX_LINE as u64 + 1).read_to_string(&mut line)).map_err(|e| {
+            CliError::with_help(format!("{text} is neither a join line nor a readable file: {e}"), JOIN_HELP)
+        })?;
         line
     };
     line.parse().map_err(|e: dogwatch_fleet::join::JoinError| CliError::with_help(e.to_string(), JOIN_HELP))

@@ -11,7 +11,7 @@ mod writer;
 
 pub use dogwatch_core::record::words::{ShownLine, Tone};
 pub use lines::Formatter;
-pub use terminal::{fit, paint, width};
+pub use terminal::{fit, paint, shorten, width};
 
 /// The words and figures that all commands share.
 pub mod words {

@@ -57,7 +57,7 @@ impl Reporter for Terminal {
         let stopping = if view.stopping { STOPPING } else { "" };
         let room = columns.saturating_sub(stopping.len());
         if let Some(text) = live_text(now, view, room) {
-            let text = fit(&text, room) + stopping;
+            let text = shorten(&text, room) + stopping;
             self.lines.screen.draw(&ShownLine { tone: Tone::Quiet, text: fit(&text, columns) });
         }
     }
@@ -175,6 +175,14 @@ pub fn fit(text: &str, columns: usize) -> String {
         .collect()
 }
 
+/// Cuts a text to the given number of columns, and ends it with `…` if something is missing.
+pub fn shorten(text: &str, columns: usize) -> String {
+    match fit(text, columns) {
+        whole if whole.len() == text.len() => whole,
+        _ => format!("{}…", fit(text, columns.saturating_sub(1))),
+    }
+}
+
 /// Returns the width of the terminal on stdout, in columns.
 pub fn width() -> usize {
     match rustix::termios::tcgetwinsize(std::io::stdout()) {
@@ -192,5 +200,7 @@ mod tests {
         assert_eq!(fit("漢字かな", 5), "漢字");
         assert_eq!(fit("plain", 5), "plain");
         assert_eq!(fit("plain", 4), "plai");
+        assert_eq!((shorten("plain", 5), shorten("plain", 4)), ("plain".to_owned(), "pla…".to_owned()));
+        assert_eq!(shorten("漢字かな", 5), "漢字…");
     }
 }

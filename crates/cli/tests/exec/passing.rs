@@ -172,11 +172,14 @@ fn bad_usage_exits_with_2_and_starts_nothing() {
     for (options, words) in [
         (&["--bogus"][..], "--bogus"),
         (&["--idle", "soon"], "soon"),
+        (&["--idle", "0"], "help: use `--idle off` for no limit"),
+        (&["--session", "0s"], "help: use `--session off` for no limit"),
+        (&["--set", "watchdog.tool=0"], "`off` means no limit"),
         (&["--profile", "slow"], "quick, standard, deep"),
         (&["--agent", "clod"], "claude"),
         (&["--set", "watchdog.idel=5m"], "idle"),
         (&["--set", "delay=5m"], "watchdog.KEY=VALUE"),
-        (&["--workspace", "nowhere"], "nowhere"),
+        (&["--workspace", "nowhere"], "help: --workspace DIR is a directory"),
         (&["--json", "nowhere/events"], "nowhere/events"),
     ] {
         let done = Running::start(command(&project, options, &touch)).finish();

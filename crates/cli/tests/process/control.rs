@@ -62,7 +62,8 @@ fn a_pending_stop_is_shown_and_a_resume_withdraws_it() {
     run.wait_for("session_started");
     let idle = ask(&project, &["resume"]);
     assert!(idle.contains("neither paused nor about to stop"), "{idle}");
-    ask(&project, &["stop"]);
+    let stopping = ask(&project, &["stop"]);
+    assert_eq!(stopping, format!("run {id} will stop after the current iteration\n"));
     run.wait_for_kind("stopping");
     assert_eq!(status(&project)["stopping"], json!(true));
     let listed = ask(&project, &["ps"]);
@@ -128,8 +129,12 @@ fn the_status_of_a_dead_run_comes_from_its_record() {
     for args in [&["stop"][..], &["pause"], &["wake"], &["tell", "hello"]] {
         let done = project.call(args);
         done.assert_code(2);
-        assert!(done.stderr.contains("help: "), "{args:?}: {}", done.stderr);
+        let help = format!("help: continue the run with `dogwatch resume {id}`");
+        assert!(done.stderr.contains(&help), "{args:?}: {}", done.stderr);
     }
+    let report = ask(&project, &["report"]);
+    let lost = report.lines().find(|line| line.starts_with("**Needs attention**")).unwrap_or_default();
+    assert!(lost.contains("the supervisor died; continue the run with `dogwatch resume"), "{report}");
 }
 
 #[test]
@@ -187,13 +192,14 @@ fn a_pause_during_a_session_lets_it_finish_and_starts_nothing_until_resumed() {
 
 #[test]
 fn stop_ends_a_wait_and_a_pause_at_once_and_lets_a_session_finish() {
-    let (project, run, _) = waiting(&[]);
-    ask(&project, &["stop"]);
+    let (project, run, id) = waiting(&[]);
+    assert_eq!(ask(&project, &["stop"]), format!("run {id} stops now; no iteration is running\n"));
     let end = run.finish().assert_code(0).end();
     assert_eq!((&end["outcome"], &end["reason"]), (&json!("stopped"), &json!("stopped on request")));
 
-    let (project, mut run, _) = waiting(&[]);
-    ask(&project, &["pause"]);
+    let (project, mut run, id) = waiting(&[]);
+    let paused = ask(&project, &["pause"]);
+    assert!(paused.starts_with(&format!("run {id} is paused; ")), "{paused}");
     run.wait_for("paused");
     ask(&project, &["stop"]);
     assert_eq!(run.finish().assert_code(0).end()["outcome"], "stopped");

@@ -67,6 +67,14 @@ fn doctor_reports_agents_and_the_containment() {
 }
 
 #[test]
+fn doctor_warns_once_if_no_agent_is_installed() {
+    let (_, findings) = Machine::new().findings();
+    let agents = finding(&findings, "agents");
+    assert_eq!(agents["found"], "none of claude, codex, opencode, gemini is on PATH");
+    assert!(findings.iter().all(|f| f["name"] != "claude"), "{findings:?}");
+}
+
+#[test]
 fn an_agent_that_does_not_answer_is_killed_with_its_children() {
     let machine = Machine::new();
     machine.program("gemini", "trap '' TERM INT\nsetsid sleep 1000 &\nwhile :; do sleep 1000; done");

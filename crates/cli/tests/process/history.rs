@@ -27,6 +27,10 @@ fn history_lists_every_run_with_totals_and_unknown_values() {
     assert_eq!((&sums["runs"], &sums["counts"]["iterations"]), (&json!(2), &json!(3)), "{sums}");
     let text = project.call(&["history"]).text();
     assert!(text.contains("unknown") && text.contains("clean, unverified"), "{text}");
+    project.act("watchdog: {session: 200ms, grace: 200ms, leak: 300ms}", "hang");
+    project.run(&["-n", "1"]).assert_code(1);
+    let text = project.call(&["history"]).text();
+    assert!(text.contains(", 1 failed, 1 timed out, 0 flakes; "), "{text}");
 }
 
 #[test]

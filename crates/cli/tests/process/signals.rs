@@ -28,16 +28,32 @@ fn loop_50_ctrl_c_once_lets_the_iteration_finish_and_stops() {
 }
 
 #[test]
+fn ctrl_c_during_a_command_does_not_speak_of_an_agent() {
+    let command = "commands: [{name: slow, run: \"sh -c 'echo $$ > there; read line < gate'\"}]";
+    let project = Project::acting_with(&format!("{GRACES}\n{command}"), "say hi");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let mut run = project.start_run(&[]);
+    there.pid();
+    run.signal(Signal::INT);
+    let notice = run.wait_for_kind("stopping");
+    assert_eq!(notice["message"], "stopping after this iteration; Ctrl-C again stops it now");
+    gate.open();
+    run.finish();
+}
+
+#[test]
 fn ctrl_c_twice_only_interrupts_the_agent() {
     let project = Project::acting_with(LONG_GRACES, "ready there; hang");
     let there = project.fifo("there");
     let mut run = project.start_run(&[]);
     there.pid();
     run.signal(Signal::INT);
-    run.wait_for_kind("stopping");
+    let notice = run.wait_for_kind("stopping");
+    assert_eq!(notice["message"], "stopping after this iteration; Ctrl-C again interrupts the agent");
     run.signal(Signal::INT);
     let done = run.finish();
-    assert_eq!(done.assert_code(130).end()["outcome"], "interrupted");
+    let end = done.assert_code(130).end();
+    assert_eq!((&end["outcome"], &end["reason"]), (&json!("interrupted"), &json!("interrupted by Ctrl-C")));
     let events = done.events();
     assert_eq!(steps(&events), ["interrupt"]);
     let ended = one(&events, "session_ended");

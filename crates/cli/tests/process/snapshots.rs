@@ -45,7 +45,13 @@ fn diff_shows_the_changes_of_an_iteration_as_a_git_patch() {
         whole.assert_code(0);
         assert!(whole.text().contains("made-1") && whole.text().contains("made-2"), "{}", whole.text());
     }
-    assert!(project.call(&["diff", &run, "2..1"]).assert_code(2).stderr.contains("expected an iteration"));
+    assert!(
+        project
+            .call(&["diff", &run, "2..1"])
+            .assert_code(2)
+            .stderr
+            .contains("the order is reversed; use 1..2")
+    );
     let first = project.call(&["diff", &run, "1", "--stat"]);
     assert!(first.text().contains("made-1") && !first.text().contains("@@"), "{}", first.text());
     let one_file = project.call(&["diff", &run, "2", "--", "count"]);
@@ -119,6 +125,8 @@ fn undo_restores_the_earlier_state_and_names_the_way_back() {
     assert!(!git(&project, &["for-each-ref"]).contains("undo-"), "without confirmation nothing is saved");
     let done = project.call(&["undo", &run, "2", "--yes"]);
     done.assert_code(0);
+    let text = done.text();
+    assert!(text.contains("\n  wrote    count\n") && text.contains("\n  removed  made-2\n"), "{text}");
     assert_eq!(project.lines("count"), ["1"]);
     assert!(project.path("made-1").exists() && !project.path("made-2").exists());
     assert!(project.path("loop/RALPH.md").exists() && project.run_dir().join("events.jsonl").exists());
@@ -163,6 +171,7 @@ fn a_failing_diff_or_undo_has_a_message_and_changes_nothing() {
     let run = two_iterations(&project);
     for (args, words) in [
         (&["diff", &run, "3"][..], "has no iteration 3; the last is 2"),
+        (&["diff", &run, "3"], "help: `dogwatch events"),
         (&["diff", &run, "0"], "has no iteration 0"),
         (&["undo", &run, "9", "--yes"], "has no iteration 9"),
         (&["undo", &run, "0", "--yes"], "from 1 on"),

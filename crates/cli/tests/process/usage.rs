@@ -46,6 +46,31 @@ fn absurd_durations_in_flags_are_refused_with_the_flag() {
 }
 
 #[test]
+fn a_mistake_in_the_command_line_has_a_message_for_people_and_a_help_line() {
+    let project = Project::acting("say hi");
+    std::fs::write(project.path("empty"), "").expect("writes");
+    for (args, words) in [
+        (&["rnu"][..], "help: a similar subcommand exists: 'run'"),
+        #[cfg(feature = "fleet")]
+        (&["fleet", "status"], "help: a similar subcommand exists: 'ls'"),
+        #[cfg(feature = "fleet")]
+        (&["submit", "loop"], "help: this command needs a fleet; `dogwatch fleet init`"),
+        #[cfg(feature = "fleet")]
+        (&["work", "foo", "--allow-repo", "x"], "foo is neither a join line nor a readable file"),
+        (&["verdict", "x", "wrong", "--right"], "'wrong' for '<N>': expected a whole number"),
+        (&["history", "--limit", "x"], "'x' for '--limit <N>': expected a whole number"),
+        (&["check", "/dev/null"], "help: PATH is a directory with a RALPH.md"),
+        (&["init", "empty/below"], "help: use a directory that you can write to"),
+        (&["run", "loop", "-n", "0"], "help: `off` means no limit"),
+        (&["forecast", "--trace", "empty"], "help: --trace FILE has one arrival per line"),
+    ] {
+        let done = project.call(args);
+        done.assert_code(2);
+        assert!(done.stderr.contains(words), "{args:?}: {}", done.stderr);
+    }
+}
+
+#[test]
 fn loop_26_an_unknown_key_is_a_warning_and_an_error_within_our_blocks() {
     let project = Project::acting_with(&format!("{GRACES}\ntitle: x"), "say hi");
     let done = project.run(&["-n", "1"]);

@@ -321,9 +321,9 @@ fn an_invalid_line_is_reported_with_its_number_and_a_suggestion() {
 }
 
 #[test]
-fn an_empty_file_is_an_empty_session() {
-    let (lines, summary) = Timeline::new("").replay_json(&[]);
-    assert_eq!((lines.len(), &summary["ended_at_s"], &summary["outcome"]), (0, &json!(0.0), &Value::Null));
+fn an_empty_file_is_an_error() {
+    let error = Timeline::new("").refused(&[]);
+    assert!(error.contains("timeline.jsonl is empty") && error.contains("help: "), "{error}");
 }
 
 #[test]

@@ -149,7 +149,8 @@ impl Run {
         let max = settings.max_iterations?;
         let counts = node.counts;
         (counts.iterations >= max).then(|| {
-            let done = format!("{} of {max} iterations completed", counts.completed);
+            let iterations = if max == 1 { "iteration" } else { "iterations" };
+            let done = format!("{} of {max} {iterations} completed", counts.completed);
             if counts.completed > 0 {
                 NodeEnd::done("clean", End::new(Outcome::Clean, 0, done))
             } else {

@@ -145,7 +145,12 @@ impl Run {
         match self.stop.request {
             StopRequest::None => {
                 self.stop_after(StopCause::Operator);
-                self.announce_stop("stopping after this iteration; Ctrl-C again interrupts the agent");
+                // Commands and checks run without an agent.
+                let agent = self.nodes.iter().any(|node| node.has_session());
+                self.announce_stop(match agent {
+                    true => "stopping after this iteration; Ctrl-C again interrupts the agent",
+                    false => "stopping after this iteration; Ctrl-C again stops it now",
+                });
             }
             StopRequest::After(_) | StopRequest::Now(_) => self.stop_now(StopCause::Interrupt),
         }

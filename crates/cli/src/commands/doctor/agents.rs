@@ -28,7 +28,8 @@ pub fn all(here: &Path) -> Vec<Finding> {
     if !findings.iter().any(|(there, _)| *there) {
         let advice = "install one of them, or use any other command as the `agent` of a loop; \
                       `dogwatch demo` works without one";
-        findings.push((false, Finding::warning("agents", "no known agent on PATH", advice)));
+        let names = AGENTS.join(", ");
+        findings = vec![(false, Finding::warning("agents", format!("none of {names} is on PATH"), advice))];
     }
     findings.into_iter().map(|(_, finding)| finding).collect()
 }

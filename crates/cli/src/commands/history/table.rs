@@ -125,10 +125,11 @@ fn sums(project: &Project) -> Vec<ShownLine> {
     let used = project.sums.used.used();
     let first = format!("{}: {} ({})", project.project, words::count(project.runs, "run"), how.join(", "));
     let second = format!(
-        "  {} in {}, {} failed, {}; {}; {}",
+        "  {} in {}, {} failed{}, {}; {}; {}",
         words::count(c.iterations, "iteration"),
         words::span(project.duration_s),
-        c.failed + c.timed_out,
+        c.failed,
+        if c.timed_out > 0 { format!(", {} timed out", c.timed_out) } else { String::new() },
         words::count(project.sums.flake_retries, "flake"),
         words::tokens(&used),
         words::cost(&used),

@@ -135,7 +135,10 @@ fn refuse(path: &Path, error: &std::io::Error) -> CliError {
             format!("{} already exists; it was not changed", path.display()),
             "use another directory with `dogwatch init DIR`",
         ),
-        _ => CliError::usage(format!("cannot write {}: {error}", path.display())),
+        _ => CliError::with_help(
+            format!("cannot write {}: {error}", path.display()),
+            "use a directory that you can write to: `dogwatch init DIR`",
+        ),
     }
 }
 
@@ -160,7 +163,7 @@ fn said(args: &Args, agent: Agent, found: &[Agent], path: &Path) -> String {
            {placeholder}edit the prompt at the end of the file\n  \
            dogwatch check {dir} --explain    validate the file and show the effective settings\n  \
            dogwatch run {dir} -n 1           try one iteration\n  \
-           dogwatch run {dir}                run until a limit stops it\n",
+           dogwatch run {dir}                run until you stop it\n",
         path.display()
     );
     dogwatch_core::text::printable(&text).into_owned()

@@ -31,10 +31,15 @@ struct Head {
 }
 
 impl Source {
-    /// Detects the kind of a file. An empty file is a timeline without lines.
+    /// Detects the kind of a file.
     pub fn of(path: &Path) -> Result<Source, CliError> {
         let mut lines = Lines::open(path)?;
-        let Some(first) = lines.next()? else { return Ok(Source::Timeline) };
+        let Some(first) = lines.next()? else {
+            return Err(CliError::with_help(
+                format!("{} is empty", path.display()),
+                "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
+            ));
+        };
         let Ok(head) = serde_json::from_slice::<Head>(first) else { return Err(unknown(path)) };
         if head.v.is_some() && head.event.is_some() {
             return Ok(Source::Journal);

@@ -90,10 +90,7 @@ fn done(report: &Report) -> String {
             )
         }
         None if report.live => format!("**running** for {lasted} so far"),
-        None => format!(
-            "**lost**: the supervisor died after {lasted}; continue the run with `dogwatch resume {}`",
-            report.tail()
-        ),
+        None => format!("**lost** after {lasted}: the run has not ended"),
     };
     let changed = report.changes.in_words().map_or_else(String::new, |changed| format!("; {changed}"));
     let said = match report.view().nodes.as_slice() {
@@ -128,6 +125,9 @@ fn cost(report: &Report) -> String {
 fn attention(report: &Report) -> String {
     let summary = &report.summary;
     let mut parts = Vec::new();
+    if report.view().ended.is_none() && !report.live {
+        parts.push(format!("the supervisor died; continue the run with `dogwatch resume {}`", report.tail()));
+    }
     let failed: Vec<&NodeView> = failed_nodes(report).collect();
     if report.view().nodes.len() > 1 && !failed.is_empty() {
         let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();

@@ -67,7 +67,8 @@ struct Context {
 fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<String> {
     let inactive = matches!(node.doing, DoingStatus::Nothing);
     let why = node.reason.as_deref().map_or_else(String::new, |reason| format!(" ({reason})"));
-    let how = match (of_several, inactive) {
+    let over = matches!(node.state, NodeState::Done | NodeState::Failed | NodeState::Blocked);
+    let how = match (of_several || over, inactive) {
         (true, true) => format!("{}{why}", node.state.as_str()),
         (_, false) if !live => format!("was {}", doing(&node.doing)),
         _ => doing(&node.doing),

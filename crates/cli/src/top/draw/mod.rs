@@ -85,14 +85,7 @@ pub fn text(buffer: &mut Buffer, area: Rect, y: u16, column: u16, line: &str, st
 fn cell(buffer: &mut Buffer, area: Rect, y: u16, column: u16, width: u16, line: &str, style: Style) {
     let width = width.min(area.width.saturating_sub(column));
     let field = Rect { x: area.x + column, width, ..area };
-    text(buffer, field, y, 0, &shorten(line, usize::from(width)), style);
-}
-
-fn shorten(line: &str, columns: usize) -> String {
-    if crate::screen::fit(line, columns) == line {
-        return line.to_owned();
-    }
-    format!("{}…", crate::screen::fit(line, columns.saturating_sub(1)))
+    text(buffer, field, y, 0, &crate::screen::shorten(line, usize::from(width)), style);
 }
 
 /// Draws the last line: a question, a message or the keys.
@@ -110,7 +103,14 @@ fn foot(top: &Top, look: Look, area: Rect, buffer: &mut Buffer) {
         Some(_) => " ↑↓ event  v verdict  o output  ←→ +- window  f follow  w wake  p pause  s stop  ? help",
         None => " ↑↓ select  Enter open  w wake  p pause/resume  s stop  ? help  q quit",
     };
-    text(buffer, area, area.y, 0, &shorten(keys, usize::from(area.width)), look.tone(Tone::Quiet));
+    text(
+        buffer,
+        area,
+        area.y,
+        0,
+        &crate::screen::shorten(keys, usize::from(area.width)),
+        look.tone(Tone::Quiet),
+    );
 }
 
 const HELP: [&str; 21] = [

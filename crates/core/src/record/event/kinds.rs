@@ -137,7 +137,7 @@ words! {
         Path = "path",
         /// The probe found work.
         Probe = "probe",
-        /// A client of the HTTP API woke the run.
+        /// `dogwatch wake` or another client of the HTTP API woke the run.
         Api = "api",
         /// A signal woke the run.
         Signal = "signal",

@@ -144,9 +144,7 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
         Event::HardStop { reason, message, .. } => {
             (Main, Bad, format!("stopped by the watchdog: {message} [{reason}]"))
         }
-        Event::VerdictLabeled { iteration, label, .. } => {
-            (Main, Quiet, format!("the stop of iteration {iteration} was labeled {label}"))
-        }
+        Event::VerdictLabeled { label, .. } => (Main, Quiet, format!("the stop was labeled {label}")),
         Event::SessionSignalled { step, ended_by, .. } => {
             (Main, Quiet, parts::end_step(*step, *ended_by, style))
         }

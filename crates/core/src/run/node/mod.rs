@@ -150,6 +150,11 @@ impl Node {
         !matches!(self.phase, Phase::Resting | Phase::Waiting(_))
     }
 
+    /// Returns whether a session is running.
+    pub fn has_session(&self) -> bool {
+        matches!(self.phase, Phase::Session(..))
+    }
+
     /// Returns whether the node neither works nor waits.
     pub fn is_resting(&self) -> bool {
         matches!(self.phase, Phase::Resting)
