@@ -117,7 +117,8 @@ impl EventsQuery {
         let Query(EventsQuery { after, observed, sentences }) =
             query.map_err(|_| ApiError::BadQuery(BAD_EVENTS_QUERY))?;
         let form = if wants_sse(headers) { Form::Sse } else { Form::Lines };
-        let last = if form == Form::Sse { last_event_id(headers)? } else { None };
+        // A broken id is an error even where it has no effect.
+        let last = last_event_id(headers)?.filter(|_| form == Form::Sse);
         Ok(Wanted { after: last.unwrap_or(after), observed, sentences, form })
     }
 }
