@@ -108,7 +108,7 @@ pub fn suggest_command(error: &mut clap::Error, root: &clap::Command, first: &st
     }
 }
 
-/// What the standard library says about a number that it cannot parse, and what users can do with.
+/// Messages of the standard library about numbers that it cannot parse, and plain words for them.
 const PARSER_WORDS: [(&str, &str); 4] = [
     ("invalid digit found in string", "expected a whole number"),
     ("cannot parse integer from empty string", "expected a whole number"),
@@ -120,11 +120,11 @@ const PARSER_WORDS: [(&str, &str); 4] = [
 pub fn print_usage_error(error: &clap::Error) {
     let styled = error.render();
     let text = if color::on_stderr() { styled.ansi().to_string() } else { styled.to_string() };
-    // There is nothing left to do if stderr is closed.
     let mut text = text.replace("tip:", "help:");
     for (from, to) in PARSER_WORDS {
         text = text.replace(from, to);
     }
+    // There is nothing left to do if stderr is closed.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 

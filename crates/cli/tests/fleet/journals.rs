@@ -18,13 +18,7 @@ fn journal_of(harbor: &Harbor, worker: &str, job: &str) -> PathBuf {
 
 #[test]
 fn a_run_that_waits_costs_its_worker_no_look_at_its_journal() {
-    let mut harbor = Harbor::with(1, 60, 8);
-    harbor.add_script("waits", "delay: 1h", "exit 0\n");
-    harbor.start_worker("anna");
-    let mut job = harbor.job("waits");
-    job.iterations = Some(2);
-    harbor.submit_job(&id("one"), &job);
-    harbor.until_journal("one", "a wait", |text| text.contains("\"event\":\"wait_started\""));
+    let harbor = Harbor::with_waiting_run();
     let opened = Growing::opened(&journal_of(&harbor, "anna", "one"));
     let (quiet, limit) = (Duration::from_secs(3), Duration::from_secs(20));
     assert!(opened.wait_for_silence(quiet, limit), "the worker opens the journal again and again");

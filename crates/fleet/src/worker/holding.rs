@@ -234,7 +234,7 @@ impl Holder {
                 });
             }
             Decision::Write { expected, record } => {
-                // Nor need it wait for the claim.
+                // The checkout of a job that was delivered before need not wait for the claim.
                 if self.heard.is_some() && self.is_only && is_first_claim(&record) && self.early.is_none() {
                     let (worker, id) = (worker.clone(), self.id.clone());
                     self.early = Some(EarlyCheckout::begin(worker, id, self.job.clone()));

@@ -1,10 +1,22 @@
 //! The workers of a fleet.
 
-use super::{Growing, Harbor, TIMEOUT, Working};
+use super::{Growing, Harbor, TIMEOUT, Working, id};
 use rustix::process::{Pid, Signal, kill_process};
 use std::process::{Command, Stdio};
 
 impl Harbor {
+    /// Returns a fleet whose worker anna runs job `one`, which waits for an hour before its second and last iteration.
+    pub fn with_waiting_run() -> Harbor {
+        let mut harbor = Harbor::with(1, 60, 8);
+        harbor.add_script("waits", "delay: 1h", "exit 0\n");
+        harbor.start_worker("anna");
+        let mut job = harbor.job("waits");
+        job.iterations = Some(2);
+        harbor.submit_job(&id("one"), &job);
+        harbor.until_journal("one", "a wait", |text| text.contains("\"event\":\"wait_started\""));
+        harbor
+    }
+
     /// Starts a worker. It connects to this port.
     pub fn start_worker_at(&mut self, worker: &str, port: u16, flags: &[&str]) {
         let line = self.line(worker, port).to_string();

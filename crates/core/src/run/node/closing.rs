@@ -186,7 +186,7 @@ impl Node {
         Turn::IterationOver(judged.ending)
     }
 
-    /// Says once that the agent is paid although it reports that there is no work.
+    /// Records one notice about an agent that is called again and again although it finds nothing to do.
     fn notice_ignored_idling(&self, cx: &mut Cx) {
         if cx.settings(self.ix).idle.is_none() && cx.view.node(self.ix).counts.idle == IGNORED_IDLE {
             let message = format!(
