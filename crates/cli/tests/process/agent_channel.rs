@@ -107,7 +107,7 @@ fn a_reported_state_counts_like_a_marker() {
     let events = done.events();
     assert_eq!(one(&events, "iteration_idle")["reason"], "no_pending_tasks");
     assert_eq!(one(&events, "marker_seen")["state"], "idle");
-    let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
+    let kept = project.run_dir().join("loop/agent/artifacts/000001/plan.md");
     assert_eq!(std::fs::read_to_string(kept).expect("it is saved"), "# the plan");
     let answers = answers(&project);
     let text = |n: usize| answers[n]["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned();
@@ -142,7 +142,7 @@ fn the_agent_channel_works_in_the_sandbox() {
         let events = done.events();
         assert_eq!(one(&events, "marker_seen")["state"], "idle", "{mode}");
         assert_eq!(all(&events, "agent_reported").len(), 4, "{mode}");
-        let kept = project.run_dir().join("loop/000001/artifacts/plan.md");
+        let kept = project.run_dir().join("loop/agent/artifacts/000001/plan.md");
         assert_eq!(std::fs::read_to_string(kept).expect("it is saved"), "# the plan");
     }
 }
@@ -156,7 +156,7 @@ fn origin_1_a_saved_artifact_is_named_after_the_node_failed() {
     let done = project.run(&[]);
     assert_ne!(done.code, Some(0), "{}", done.text());
     let file =
-        |n: u32| project.run_dir().join(format!("loop/{n:06}/artifacts/plan.md")).display().to_string();
+        |n: u32| project.run_dir().join(format!("loop/agent/artifacts/{n:06}/plan.md")).display().to_string();
     let prompt = project.prompt(2);
     assert!(prompt.contains(&format!("- {} (10 bytes, iteration 1)", file(1))), "{prompt}");
     let partial = std::fs::read_to_string(project.run_dir().join("loop.partial.md")).expect("it exists");

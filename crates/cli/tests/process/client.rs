@@ -119,7 +119,7 @@ fn assert_record(project: &Project, events: &[Value]) {
     let counted: u64 = journal.iter().filter(seen).filter_map(|e| e["count"].as_u64()).sum();
     // A new report counts once, and a forwarded call twice. Heartbeats and refused calls do not count.
     assert!((15..=40).contains(&counted), "{counted}");
-    let kept = project.run_dir().join("loop/000001/artifacts");
+    let kept = project.run_dir().join("loop/agent/artifacts/000001");
     assert_eq!(std::fs::read_to_string(kept.join("plan.md")).expect("it is saved"), "# the plan");
     assert_eq!(std::fs::read_dir(kept).expect("it exists").count(), 1, "no other file is saved");
     assert_eq!(one(events, "run_ended")["exit_code"], 1, "the claim changed nothing");

@@ -86,6 +86,19 @@ fn a_sandboxed_session_writes_only_the_work_tree_and_what_it_needs() {
 }
 
 #[test]
+fn a_session_that_removes_its_temporary_directory_does_not_take_it_from_the_next_one() {
+    if !is_supported() {
+        return;
+    }
+    for harm in ["rm -r $TMPDIR", "rm -r $TMPDIR && ln -s /etc $TMPDIR"] {
+        let project = attempting("sandbox: strict", &[("made", "mktemp"), ("harmed", harm)]);
+        project.run(&["-n", "2"]).assert_code(0);
+        let wanted = ["made", "harmed", "made", "harmed"];
+        assert_eq!(project.lines("done"), wanted, "{harm}: {:?}", project.lines("log"));
+    }
+}
+
+#[test]
 fn a_sandboxed_session_in_the_home_directory_does_not_write_the_state_of_the_user() {
     if !is_supported() {
         return;

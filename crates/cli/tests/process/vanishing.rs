@@ -163,5 +163,5 @@ fn every_tool_refuses_a_wrong_key_or_session() {
         assert!(answer["isError"] == true && text.starts_with("dogwatch refuses: "), "{answer}");
     }
     assert_eq!(all(&events, "agent_reported").len(), 0, "the record holds none of it");
-    assert!(!project.run_dir().join("loop/000001/artifacts").exists());
+    assert!(!project.run_dir().join("loop/agent").exists());
 }

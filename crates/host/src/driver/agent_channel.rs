@@ -60,7 +60,7 @@ impl HostShell<'_> {
         launch: &Launch,
         inputs: &mut Vec<Input>,
     ) -> Option<SessionSetup> {
-        let (work_dir, dir) = (self.work_dir(run, job.node), self.iteration_dir(run, job));
+        let work_dir = self.work_dir(run, job.node);
         let node = &run.plan().nodes[job.node.0];
         if !node.settings.mcp.enabled {
             return None;
@@ -69,7 +69,6 @@ impl HostShell<'_> {
             run: &self.paths.run_id,
             run_dir: &self.paths.run_dir,
             work_dir: &work_dir,
-            iteration_dir: &dir,
             node: &node.name,
             iteration: job.iteration,
             pinned: self.pinned(run, job.node),

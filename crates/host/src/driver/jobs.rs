@@ -36,7 +36,7 @@ impl HostShell<'_> {
             return Ok(());
         }
         let dir = self.iteration_dir(run, job);
-        home::make_iteration_dir(&dir)?;
+        home::make_own_dir(&dir)?;
         safe_file::write(&dir.join(PROMPT), safe_file::PRIVATE, self.prompts.prompt_of(job).as_bytes())?;
         self.prompts.set_stored(job, true);
         Ok(())
@@ -49,8 +49,7 @@ impl HostShell<'_> {
         let Some(earlier) = earlier.filter(|_| job.kind == JobKind::Session) else { return };
         let (dir, name) = (self.iteration_dir(run, job), &plan_of(run, job).name);
         let there = home::iteration_dir(&self.paths.run_dir, name, earlier).join(PROMPT);
-        let linked =
-            home::make_iteration_dir(&dir).and_then(|()| std::fs::hard_link(there, dir.join(PROMPT)));
+        let linked = home::make_own_dir(&dir).and_then(|()| std::fs::hard_link(there, dir.join(PROMPT)));
         if linked.is_err() {
             // The file is gone, or it has as many names as the file system allows. If this prompt cannot be stored now,
             // the next session waits until its own is.

@@ -2,7 +2,6 @@
 //! from the record and the raw files, with control characters removed.
 
 use super::{CONTEXT_FILE, HostShell};
-use crate::driver::mcp_setup;
 use crate::prompt::recovery::Artifact;
 use crate::store::home;
 use crate::store::{safe_file, secrets};
@@ -123,10 +122,10 @@ impl HostShell<'_> {
 
     /// Returns the artifacts that the node's agents saved and that still exist, oldest first.
     pub(super) fn artifacts(&self, run: &Run, node: NodeIx) -> Vec<Artifact> {
-        let saved = run.view().node(node).work.artifacts.iter();
+        let (name, saved) = (&run.plan().nodes[node.0].name, run.view().node(node).work.artifacts.iter());
         saved
             .map(|saved| {
-                (self.dir_of(run, node, saved.iteration).join(mcp_setup::ARTIFACTS).join(&saved.name), saved)
+                (home::artifacts_dir(&self.paths.run_dir, name, saved.iteration).join(&saved.name), saved)
             })
             .filter(|(path, _)| path.is_file())
             .map(|(path, saved)| Artifact {

@@ -25,8 +25,6 @@ use std::path::{Path, PathBuf};
 
 /// The name of the session file in the node's directory. Each session of the node overwrites it.
 pub const FILE: &str = "mcp.json";
-/// The name of the artifact directory in the iteration's directory.
-pub const ARTIFACTS: &str = "artifacts";
 /// Environment variable with the path of the session file, for an agent that starts `dogwatch mcp` itself.
 pub const FILE_VAR: &str = "DOGWATCH_MCP";
 /// Environment variable with the path of the run's socket, for scripts.
@@ -121,8 +119,6 @@ pub struct Place<'a> {
     pub run_dir: &'a Path,
     /// The directory in which the session works.
     pub work_dir: &'a Path,
-    /// The directory of the iteration.
-    pub iteration_dir: &'a Path,
     /// The node's name.
     pub node: &'a NodeName,
     /// The iteration's number.
@@ -171,7 +167,7 @@ pub fn prepare(
         iteration: place.iteration,
         token: token.clone(),
         work_dir: place.work_dir.to_owned(),
-        artifacts: place.iteration_dir.join(ARTIFACTS),
+        artifacts: home::artifacts_dir(place.run_dir, place.node, place.iteration),
         servers: settings.mcp.servers.clone(),
         checks: settings.checks.commands.clone(),
         check_timeout: settings.checks.timeout,

@@ -20,7 +20,8 @@ impl HostShell<'_> {
         mcp: Option<&McpSession>,
         env: &mut Vec<EnvChange>,
     ) -> Result<Vec<String>, String> {
-        let (work_dir, iteration_dir) = (self.work_dir(run, job.node), self.iteration_dir(run, job));
+        let work_dir = self.work_dir(run, job.node);
+        let agent_dir = home::agent_dir(&self.paths.run_dir, &plan_of(run, job).name);
         let home_dir = std::env::var_os("HOME").map(PathBuf::from).filter(|path| path.is_absolute());
         let facts = Facts {
             reader: run.session(job.node).reader,
@@ -29,9 +30,8 @@ impl HostShell<'_> {
             work_dir: &work_dir,
             state_dir: &self.paths.state_dir,
             run_dir: &self.paths.run_dir,
-            iteration_dir: &iteration_dir,
+            agent_dir: &agent_dir,
             loop_file: &self.paths.loop_file,
-            has_channel: mcp.is_some(),
             setup: mcp.map_or(&[], |session| &session.files),
             homes: mcp.map_or(&[], |session| &session.homes),
             home: home_dir.as_deref(),

@@ -1,7 +1,6 @@
 //! Decides which paths a session may touch.
 
 use super::enter::ARGUMENT;
-use crate::driver::mcp_setup::ARTIFACTS;
 use crate::git::role;
 use crate::process::keeper::EnvChange;
 use crate::store::{home, safe_file};
@@ -39,6 +38,8 @@ pub struct Policy {
     pub required: bool,
     /// Directories to create before the session starts, because it could not create them itself.
     pub make: Vec<PathBuf>,
+    /// The directory for temporary files, created before the session starts.
+    pub tmp: PathBuf,
 }
 
 /// Where a session works.
@@ -56,12 +57,10 @@ pub struct Facts<'a> {
     pub state_dir: &'a Path,
     /// The directory of the run.
     pub run_dir: &'a Path,
-    /// The directory of the iteration.
-    pub iteration_dir: &'a Path,
+    /// The directory of the node that its sessions may write.
+    pub agent_dir: &'a Path,
     /// The loop or graph file.
     pub loop_file: &'a Path,
-    /// Whether the session has the agent channel.
-    pub has_channel: bool,
     /// Files that set up the agent channel of the session.
     pub setup: &'a [PathBuf],
     /// Home directories that were made for the session's CLI.
@@ -78,17 +77,11 @@ impl Policy {
         if settings.mode == SandboxMode::Off {
             return None;
         }
-        // The sessions of a node share a directory for temporary files, as they would share `/tmp`. Making one for each
-        // session would delay its start. Only the agent channel saves artifacts.
-        let tmp = facts.iteration_dir.parent().map(|node| node.join(TMP));
-        let artifacts = facts.has_channel.then(|| facts.iteration_dir.join(ARTIFACTS));
-        let mut make: Vec<PathBuf> = tmp.into_iter().chain(artifacts).collect();
-        let mut write = vec![facts.work_tree.to_owned()];
-        write.extend(make.iter().cloned());
+        let mut write = vec![facts.work_tree.to_owned(), facts.agent_dir.to_owned()];
         let git = git_dir(facts.work_tree);
         write.extend(git.clone());
         let own = state_of(facts);
-        make.extend(own.iter().filter(|path| path.extension().is_none()).cloned());
+        let mut make: Vec<PathBuf> = own.iter().filter(|path| path.extension().is_none()).cloned().collect();
         write.extend(own);
         write.extend(facts.homes.iter().cloned());
         write.extend(settings.write.iter().map(|path| resolve(path, facts)));
@@ -114,20 +107,14 @@ impl Policy {
         ports.extend(proxies(facts));
         let (mode, mut read, required) = (settings.mode, readable(facts), settings.required);
         read.extend(settings.read.iter().map(|path| resolve(path, facts)));
-        Some(Policy { mode, read, write, protect, ports, required, make })
-    }
-
-    /// Returns the node's own directory for temporary files.
-    pub fn tmp(&self) -> Option<&Path> {
-        self.write.iter().find(|path| path.ends_with(TMP)).map(PathBuf::as_path)
+        // The sessions of a node share a directory for temporary files, as they would share `/tmp`.
+        let tmp = facts.agent_dir.join("tmp");
+        Some(Policy { mode, read, write, protect, ports, required, make, tmp })
     }
 }
 
 /// The longest file in place of a git directory that is read, in bytes.
 const MAX_LINK: u64 = 8 * 1024;
-
-/// The name of the directory for temporary files, below the directory of the node.
-const TMP: &str = "tmp";
 
 /// Returns the git directory of a linked worktree, which is outside of it: that of the repository it belongs to.
 fn git_dir(work_tree: &Path) -> Option<PathBuf> {
@@ -219,12 +206,11 @@ pub fn inner(argv: &[String]) -> &[String] {
 /// Returns the command line and the environment that start a command in the sandbox.
 pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
     for dir in &policy.make {
-        crate::store::home::make_private(dir)?;
+        home::make_private(dir)?;
     }
-    let mut env = Vec::new();
-    if let Some(tmp) = policy.tmp() {
-        env.push((b"TMPDIR".to_vec(), Some(tmp.as_os_str().as_encoded_bytes().to_vec())));
-    }
+    // An earlier session may have removed it, or put a link in its place.
+    home::make_own_dir(&policy.tmp)?;
+    let env = vec![(b"TMPDIR".to_vec(), Some(policy.tmp.as_os_str().as_encoded_bytes().to_vec()))];
     let head = [role::PROGRAM.to_owned(), ARGUMENT.to_owned(), serde_json::to_string(policy)?];
     Ok((head.into_iter().chain(argv).collect(), env))
 }
@@ -246,9 +232,8 @@ mod tests {
             work_tree: dir.path(),
             state_dir: &at(".dogwatch"),
             run_dir: &at(".dogwatch/runs/a"),
-            iteration_dir: &at(".dogwatch/runs/a/b/1"),
+            agent_dir: &at(".dogwatch/runs/a/b/agent"),
             loop_file: &at("RALPH.md"),
-            has_channel: true,
             setup: &setup,
             homes: &homes,
             home: None,
@@ -258,12 +243,8 @@ mod tests {
         let policy = Policy::of(&settings, &facts).expect("it has limits");
         assert!(policy.read.contains(&setup[0]) && !policy.write.contains(&setup[0]), "{policy:?}");
         assert!(policy.write.contains(&homes[0]), "{policy:?}");
-        let made = [at(".dogwatch/runs/a/b/tmp"), at(".dogwatch/runs/a/b/1/artifacts")];
-        assert_eq!(policy.make, made);
-        assert_eq!(policy.tmp(), Some(made[0].as_path()));
-        let without_channel =
-            Policy::of(&settings, &Facts { has_channel: false, ..facts }).expect("it has limits");
-        assert_eq!(without_channel.make, made[..1], "a session without the agent channel saves no artifacts");
+        assert!(policy.write.contains(&at(".dogwatch/runs/a/b/agent")), "{policy:?}");
+        assert_eq!(policy.tmp, at(".dogwatch/runs/a/b/agent/tmp"));
     }
 
     #[test]
@@ -276,9 +257,8 @@ mod tests {
             work_tree: Path::new("/w"),
             state_dir: Path::new("/w/.dogwatch"),
             run_dir: Path::new("/w/.dogwatch/runs/a"),
-            iteration_dir: Path::new("/w/.dogwatch/runs/a/b/1"),
+            agent_dir: Path::new("/w/.dogwatch/runs/a/b/agent"),
             loop_file: Path::new("/w/RALPH.md"),
-            has_channel: false,
             setup: &[],
             homes: &[],
             home: Some(home),

@@ -60,9 +60,20 @@ pub fn iteration_dir(run: &Path, node: &NodeName, iteration: Iteration) -> PathB
     run.join(node.as_str()).join(format!("{:06}", iteration.0))
 }
 
-/// Creates the directory of an iteration. A link in place of it, or of the directory of its node, is removed: it is not
-/// ours, and what an iteration writes must not go elsewhere.
-pub fn make_iteration_dir(dir: &Path) -> io::Result<()> {
+/// The directory of a node that its sessions may write, even in the sandbox. It is one for all of them, because a
+/// directory and a mount for each session would delay its start.
+pub fn agent_dir(run: &Path, node: &NodeName) -> PathBuf {
+    run.join(node.as_str()).join("agent")
+}
+
+/// Returns the directory of the artifacts that the agent of an iteration saves.
+pub fn artifacts_dir(run: &Path, node: &NodeName, iteration: Iteration) -> PathBuf {
+    agent_dir(run, node).join("artifacts").join(format!("{:06}", iteration.0))
+}
+
+/// Creates a directory below the directory of a run. A link in place of it, or of the directory around it, is removed: it
+/// is not ours, and what a session writes must not go elsewhere.
+pub fn make_own_dir(dir: &Path) -> io::Result<()> {
     for place in [dir.parent(), Some(dir)].into_iter().flatten() {
         if std::fs::symlink_metadata(place).is_ok_and(|found| found.is_symlink()) {
             match std::fs::remove_file(place) {

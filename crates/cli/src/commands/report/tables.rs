@@ -9,7 +9,6 @@ use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::record::view::{Counts, Used};
 use dogwatch_core::record::words::{Sentence, Tone};
 use dogwatch_core::time::moment::Moment;
-use dogwatch_host::driver::mcp_setup;
 use dogwatch_host::store::home;
 
 impl Report {
@@ -170,8 +169,8 @@ pub fn artifacts(report: &Report) -> String {
     let rows: String = saved
         .take(MAX_ROWS)
         .map(|(node, saved)| {
-            let dir = home::iteration_dir(&report.found.dir, node, saved.iteration);
-            let file = dir.join(mcp_setup::ARTIFACTS).join(&saved.name).display().to_string();
+            let dir = home::artifacts_dir(&report.found.dir, node, saved.iteration);
+            let file = dir.join(&saved.name).display().to_string();
             let which = report.turn(node, saved.iteration);
             format!("| {} | {which} | {} | {} |\n", cell(&saved.name), words::size(saved.bytes), cell(&file))
         })

@@ -69,7 +69,7 @@ fn make_dir(dir: &Path) -> io::Result<()> {
     if let Some(node) = dir.parent() {
         std::fs::metadata(node)?;
     }
-    home::make_iteration_dir(dir)
+    home::make_own_dir(dir)
 }
 
 #[cfg(test)]
