@@ -37,6 +37,8 @@ mod stop;
 mod submit;
 #[cfg(feature = "fleet")]
 mod submit_checks;
+#[cfg(feature = "fleet")]
+mod submit_secrets;
 mod tell;
 mod top;
 mod tune;

@@ -1,5 +1,6 @@
 use super::FleetDir;
 use super::submit_checks::Wanted;
+use super::submit_secrets;
 use crate::error::CliError;
 use crate::fleet_line;
 use crate::supervise::random;
@@ -9,7 +10,7 @@ use dogwatch_fleet::record::{JOB_VERSION, Job};
 use dogwatch_fleet::server::OPERATOR_LINE;
 use dogwatch_fleet::{FleetError, Name};
 use dogwatch_host::clock;
-use dogwatch_host::store::journal;
+use dogwatch_host::store::{journal, secrets};
 use std::path::{Component, Path};
 use std::process::{Command, Stdio};
 
@@ -86,7 +87,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         Some(line) => fleet_line::given(line)?,
         None => fleet_line::operator(&local)?,
     };
-    let jobs = targets(args)?;
+    let mut named = submit_secrets::named(&args.set);
+    let jobs = targets(args, &mut named)?;
+    let hidden = secrets::install(&named);
     let mut queued = Vec::new();
     for (repo, commit) in jobs {
         let job = Job {
@@ -105,6 +108,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             spread: args.spread,
             node: None,
         };
+        submit_secrets::check(&job, hidden)?;
         queued.push((JobId { account: args.account.clone(), job: name(args)? }, job));
     }
     blocking::submit(&join, &queued, args.every.as_deref(), clock::now().wall)
@@ -155,8 +159,9 @@ fn name(args: &Args) -> Result<Name, CliError> {
     name.parse().map_err(|e: dogwatch_fleet::names::NameError| CliError::usage(e.to_string()))
 }
 
-/// Returns the repositories of the jobs, each with its commit.
-fn targets(args: &Args) -> Result<Vec<(String, String)>, CliError> {
+/// Returns the repositories of the jobs, each with its commit. Adds the variables that the loop names in `redact`, if it can be
+/// read here.
+fn targets(args: &Args, named: &mut Vec<String>) -> Result<Vec<(String, String)>, CliError> {
     let rev = args.commit.as_deref().unwrap_or("HEAD");
     if args.repositories.is_empty() {
         let repo = git(&["remote", "get-url", "origin"]).map_err(|why| {
@@ -168,7 +173,7 @@ fn targets(args: &Args) -> Result<Vec<(String, String)>, CliError> {
         let commit = git(&["rev-parse", "--verify", &format!("{rev}^{{commit}}")])
             .map_err(|why| CliError::usage(format!("cannot find the commit {rev}: {why}")))?;
         let Args { path, set, args, spread, .. } = args;
-        Wanted { repo: &repo, commit: &commit, path, set, args, spread: *spread }.check()?;
+        named.extend(Wanted { repo: &repo, commit: &commit, path, set, args, spread: *spread }.check()?);
         return Ok(vec![(repo, commit)]);
     }
     let mut all = Vec::new();

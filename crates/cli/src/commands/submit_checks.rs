@@ -27,8 +27,9 @@ pub struct Wanted<'a> {
 }
 
 impl Wanted<'_> {
-    /// Refuses the job if a worker could not run it, and warns of what it does not contain.
-    pub fn check(&self) -> Result<(), CliError> {
+    /// Refuses the job if a worker could not run it, and warns of what it does not contain. Returns the variables that `redact` of
+    /// the loop names.
+    pub fn check(&self) -> Result<Vec<String>, CliError> {
         let top = git(&["rev-parse", "--show-toplevel"]).map_err(CliError::usage)?;
         let top = Path::new(&top);
         self.is_committed(top)?;
@@ -46,9 +47,9 @@ impl Wanted<'_> {
         }
         // The files here are those of the commit, so they can be read here.
         if unchanged(&[path, "dogwatch.toml"]) {
-            self.loads(&top.join(path), top)?;
+            return self.loads(&top.join(path), top);
         }
-        Ok(())
+        Ok(Vec::new())
     }
 
     /// Refuses a loop that is not in the commit.
@@ -122,8 +123,8 @@ impl Wanted<'_> {
         Ok(())
     }
 
-    /// Refuses a loop that `dogwatch check` refuses, or a graph whose nodes cannot be jobs.
-    fn loads(&self, path: &Path, top: &Path) -> Result<(), CliError> {
+    /// Refuses a loop that `dogwatch check` refuses, or a graph whose nodes cannot be jobs. Returns the variables that `redact` names.
+    fn loads(&self, path: &Path, top: &Path) -> Result<Vec<String>, CliError> {
         let mut file = LoopFile::find(path)?;
         top.clone_into(&mut file.work_dir);
         let flags = Flags { set: self.set.to_vec(), ..Flags::default() };
@@ -132,7 +133,7 @@ impl Wanted<'_> {
         if self.spread {
             spread::hold(&mut loaded.plan)?;
         }
-        Ok(())
+        Ok(loaded.plan.nodes.iter().flat_map(|node| node.settings.redact.clone()).collect())
     }
 }
 

@@ -109,3 +109,50 @@ fn a_job_that_no_worker_could_run_is_refused_by_submit() {
     up.signal(Signal::TERM);
     up.finish().assert_code(143);
 }
+
+#[test]
+fn a_job_with_a_secret_is_refused_by_submit_and_the_secret_is_not_shown() {
+    let fleet = Fleet::init();
+    let repo = cloned(&fleet);
+    let submit = |args: &[&str]| {
+        let args = [&["submit", "work", "--account", "acme"], args].concat();
+        let mut command = fleet.project.command(&args);
+        command.env("DEPLOY_API_KEY", "k3y-of-deploy").env("DEPLOY_CODE", "c0de-of-deploy");
+        let done = command.current_dir(&repo).output().expect("dogwatch starts");
+        (done.status.code(), String::from_utf8([done.stdout, done.stderr].concat()).expect("text"))
+    };
+    let refused = |args: &[&str], what: &str| {
+        let (code, text) = submit(args);
+        let why = format!("error: {what} contains a secret, and the server would store it with the job");
+        assert!(
+            code == Some(2) && text.contains(&why) && text.contains("\nhelp: leave it out"),
+            "{args:?} {text}"
+        );
+        for secret in ["k3y-of-deploy", "c0de-of-deploy", "t0ken-"] {
+            assert!(!text.contains(secret), "{text}");
+        }
+    };
+    // There is no server, so a job that passes the checks cannot be queued.
+    let passes = |args: &[&str]| {
+        let (_, text) = submit(args);
+        assert!(text.contains("error: cannot connect to "), "{args:?} {text}");
+    };
+    let url = repo.to_str().expect("a path of text");
+    for other in [&[][..], &["--repo", url]] {
+        let with = |args: &[&'static str]| [args, other].concat();
+        refused(&with(&["--set", "agent=sh -c 'deploy k3y-of-deploy'"]), "--set agent");
+        refused(
+            &with(&["--set", "notify.telegram={token: '1:t0ken-abcdefghijklmnopqrstuvwxyz', chat: 42}"]),
+            "--set notify.telegram",
+        );
+        refused(&with(&["--set", "redact=[DEPLOY_CODE]", "--set", "agent=sh c0de-of-deploy"]), "--set agent");
+        passes(&with(&["--set", "agent=sh c0de-of-deploy"]));
+        passes(&with(&["--set", "budget.tokens=500"]));
+    }
+    refused(&["--repo", url, "--", "k3y-of-deploy"], "an argument of the loop");
+    std::fs::write(repo.join("work/RALPH.md"), LOOP.replacen("---\n", "---\nredact: [DEPLOY_CODE]\n", 1))
+        .expect("writes");
+    git(&repo, &["commit", "--quiet", "-am", "a loop that names a secret"]);
+    git(&repo, &["push", "--quiet", "origin", "main"]);
+    refused(&["--set", "agent=sh c0de-of-deploy"], "--set agent");
+}
