@@ -4,7 +4,8 @@ use crate::events::Growing;
 use crate::harbor::{Harbor, id};
 use dogwatch_core::lease::JobState;
 use dogwatch_fleet::client::From;
-use dogwatch_fleet::names;
+use dogwatch_fleet::worker::journal::Copier;
+use dogwatch_fleet::{FleetError, names};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Duration;
@@ -47,4 +48,23 @@ fn no_secret_of_a_worker_is_in_the_journal_on_the_server() {
     let text = String::from_utf8(text).expect("text");
     assert!(text.contains("\"event\":\"marker_seen\"") && text.contains("\"event\":\"run_ended\""), "{text}");
     assert!(!text.contains("k3y-of-the-worker"), "{text}");
+}
+
+#[test]
+fn a_claim_that_wakes_up_after_a_later_one_does_not_fence_it() {
+    let harbor = Harbor::new(8);
+    harbor.block_on(|client| async move {
+        let id = id("one");
+        let mut first = Copier::first(&client, &id);
+        first.copy(b"1\n").await.expect("the first claim writes");
+        let mut third = Copier::begin(&client, &id, 3).await.expect("the third claim begins");
+        // The second claim was stopped between its record and its journal.
+        let second = Copier::begin(&client, &id, 2).await;
+        assert_eq!(second.err(), Some(FleetError::Conflict));
+        third.copy(b"2\n").await.expect("the third claim still writes");
+        // A claim that lost only the answer begins again.
+        Copier::begin(&client, &id, 3).await.expect("the third claim begins again");
+        Copier::begin(&client, &id, 4).await.expect("a later claim begins");
+        assert!(first.copy(b"3\n").await.is_err() && third.copy(b"3\n").await.is_err());
+    });
 }

@@ -13,6 +13,9 @@ use std::time::Duration;
 /// The pause after a piece that the server did not take.
 const RETRY: Duration = Duration::from_millis(300);
 
+/// How often a claim tries to become the writer.
+const BEGIN_TRIES: u32 = 100;
+
 /// The number of the first claim of a job.
 pub const FIRST_CLAIM: u64 = 1;
 
@@ -49,12 +52,19 @@ impl Copier {
         Copier { client, subject, epoch: FIRST_CLAIM, last: 0, offset: 0, tree: None }
     }
 
-    /// Becomes the only writer of the journal: from now on, pieces of earlier claims are refused.
+    /// Becomes the only writer of the journal: from now on, pieces of earlier claims are refused. Returns a conflict if a later claim
+    /// has begun. A worker that was stopped here must not fence that claim.
     pub async fn begin(client: &Client, id: &JobId, epoch: u64) -> Result<Copier, FleetError> {
         let subject = id.events_subject();
         let header = epoch.to_string();
-        for _ in 0..100 {
-            let before = client.last(names::EVENTS, &subject).await?.map_or(0, |last| last.sequence);
+        for _ in 0..BEGIN_TRIES {
+            let last = client.last(names::EVENTS, &subject).await?;
+            let writer = last.as_ref().and_then(|last| last.header(names::H_EPOCH)?.parse::<u64>().ok());
+            if writer.is_some_and(|writer| writer > epoch) {
+                return Err(FleetError::Conflict);
+            }
+            // A claim that begins between the read and the write makes the server refuse the write.
+            let before = last.map_or(0, |last| last.sequence);
             let headers = [(names::H_EPOCH, header.as_str())];
             match client.publish(&subject, &headers, Vec::new(), Some(before)).await {
                 Ok(last) => {

@@ -29,7 +29,7 @@ mod finishing;
 mod git;
 mod growing;
 mod holding;
-mod journal;
+pub mod journal;
 mod leftovers;
 mod nodes;
 mod pulling;

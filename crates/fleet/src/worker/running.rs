@@ -97,7 +97,8 @@ impl From<CommandError> for Failure {
 
 impl From<FleetError> for Failure {
     fn from(error: FleetError) -> Failure {
-        Failure::Crashed(error.to_string())
+        // With a conflict, a later claim writes the journal, so this one is over.
+        if error == FleetError::Conflict { Failure::Canceled } else { Failure::Crashed(error.to_string()) }
     }
 }
 
