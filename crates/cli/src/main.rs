@@ -15,6 +15,7 @@ mod local;
 mod log_dir;
 mod loop_args;
 mod operator;
+mod own_work;
 mod pinning;
 mod remote;
 mod run_handle;

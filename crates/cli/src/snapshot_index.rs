@@ -1,6 +1,7 @@
 //! The index of a run's snapshots, built from its record. Finds the snapshot that a command line selects.
 
 use crate::error::CliError;
+use crate::own_work::Timeline;
 use crate::runs::FoundRun;
 use dogwatch_core::record::event::{Event, RunStarted};
 use dogwatch_core::record::ids::{Iteration, NodeName};
@@ -22,6 +23,7 @@ pub struct SnapshotIndex {
     /// The first and the latest snapshot of any node.
     first: (NodeName, Iteration),
     last: (NodeName, Iteration),
+    timeline: Timeline,
 }
 
 /// The iterations of one node.
@@ -41,7 +43,9 @@ impl SnapshotIndex {
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
         let (mut first, mut last, mut taken) = (None, None, Vec::new());
+        let mut timeline = Timeline::default();
         for recorded in record.events {
+            timeline.add(&recorded);
             match recorded.event {
                 Event::RunStarted(s) => started = Some(s),
                 Event::IterationStarted { node, iteration, .. } => {
@@ -66,12 +70,17 @@ impl SnapshotIndex {
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
         };
-        Ok(SnapshotIndex { found: found.clone(), started, nodes, taken, first, last })
+        Ok(SnapshotIndex { found: found.clone(), started, nodes, taken, first, last, timeline })
     }
 
     /// Returns the iterations that have a snapshot, in order of time.
     pub fn iterations(&self) -> impl Iterator<Item = (NodeName, Iteration)> {
         self.taken.iter().cloned()
+    }
+
+    /// Returns when the snapshots were taken and when the iterations ran.
+    pub fn timeline(&self) -> &Timeline {
+        &self.timeline
     }
 
     /// Returns how the run was started.

@@ -5,7 +5,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use dogwatch_host::git::snapshot::{self, Limits, Outcome, Request, Restored, Undo};
+use dogwatch_host::git::snapshot::{self, Limits, OthersWork, Outcome, OwnWork, Request, Restored, Undo};
 use tempfile::TempDir;
 
 const THEN: &str = "refs/dogwatch/20261115-201533-k3f9/loop/0";
@@ -80,7 +80,15 @@ impl Repo {
         assert!(matches!(outcome, Outcome::Taken(_)), "{outcome:?}");
     }
 
+    fn set_mode(&self, name: &str, mode: u32) {
+        fs::set_permissions(self.path(name), fs::Permissions::from_mode(mode)).expect("the file is ours");
+    }
+
     fn undo_to(&self, to: &str, keep_as: &str) -> Result<Restored, String> {
+        self.undo_own(to, keep_as, None)
+    }
+
+    fn undo_own(&self, to: &str, keep_as: &str, own: Option<OwnWork>) -> Result<Restored, String> {
         let undo = Undo {
             work_dir: self.top(),
             to: to.to_owned(),
@@ -88,6 +96,7 @@ impl Repo {
             scratch: self.dir.path().join("scratch"),
             state_dirs: vec![self.path(".dogwatch")],
             limits: self.limits,
+            own,
         };
         snapshot::prepare(undo)?.restore()
     }
@@ -343,6 +352,7 @@ fn restoring_works_without_commits_and_during_a_rebase() {
         scratch: repo.dir.path().join("scratch"),
         state_dirs: Vec::new(),
         limits: Limits::default(),
+        own: None,
     };
     let prepared = snapshot::prepare(undo).expect("prepared");
     assert_eq!((prepared.survey.under_way, prepared.counts()), (Some("rebase"), (1, 0)));
@@ -370,6 +380,7 @@ fn a_missing_or_foreign_snapshot_changes_nothing() {
         scratch: repo.dir.path().join("scratch"),
         state_dirs: Vec::new(),
         limits: Limits::default(),
+        own: None,
     };
     assert_eq!(snapshot::prepare(undo).expect_err("no git"), "not a git work tree");
 }
@@ -397,8 +408,52 @@ fn own_files_are_never_touched_but_a_worktree_below_them_is() {
         scratch: repo.dir.path().join("scratch"),
         state_dirs: vec![repo.dir.path().to_owned()],
         limits: Limits::default(),
+        own: None,
     };
     let restored = snapshot::prepare(undo).and_then(snapshot::Prepared::restore).expect("undone");
     assert_eq!(restored.left, 0, "{restored:?}");
     assert_eq!(repo.read("changed"), "before\n");
+}
+
+// promise: 17
+#[test]
+fn only_the_work_of_the_run_is_undone() {
+    const DONE: &str = "refs/dogwatch/run/node/2";
+    const AGAIN: &str = "refs/dogwatch/run/node/3";
+    let repo = Repo::new();
+    for file in ["own", "later", "gone", "mode"] {
+        repo.write(file, "then\n");
+    }
+    repo.set_mode("mode", 0o640);
+    repo.take(THEN);
+    for file in ["own", "later", "gone", "made", "made-later"] {
+        repo.write(file, "by the run\n");
+    }
+    repo.take(DONE);
+    repo.write("theirs", "by another run\n");
+    repo.take(AGAIN);
+    repo.write("later", "by the user\n");
+    repo.write("made-later", "by the user\n");
+    repo.write("new", "by the user\n");
+    repo.set_mode("mode", 0o660);
+    fs::remove_file(repo.path("gone")).expect("removed");
+    let others = OthersWork { from: DONE.to_owned(), to: AGAIN.to_owned(), why: "run x".to_owned() };
+    let snapshots = [AGAIN, DONE, THEN].map(str::to_owned).to_vec();
+    let own = OwnWork { snapshots, others: vec![others] };
+    let restored = repo.undo_own(THEN, NOW, Some(own.clone())).expect("undone");
+    assert_eq!((restored.written, restored.removed, restored.left), (2, 1, 5), "{restored:?}");
+    let read = |file: &str| fs::read_to_string(repo.path(file)).ok();
+    assert_eq!([read("own"), read("gone")], ["then\n", "then\n"].map(|text| Some(text.to_owned())));
+    assert_eq!(read("made"), None);
+    for file in ["later", "made-later", "new"] {
+        assert_eq!(repo.read(file), "by the user\n");
+        assert_eq!(reason(&restored, file), "changed after the last snapshot of the run");
+    }
+    assert_eq!((repo.read("theirs").as_str(), reason(&restored, "theirs")), ("by another run\n", "run x"));
+    assert!(reason(&restored, "mode").contains("permissions"));
+
+    // The state after the undo is known from the first snapshot, so another undo changes it again.
+    let restored = repo.undo_own(DONE, &format!("{NOW}2"), Some(own)).expect("undone");
+    assert_eq!((restored.written, restored.left), (3, 5), "{restored:?}");
+    assert_eq!((repo.read("own").as_str(), repo.read("new").as_str()), ("by the run\n", "by the user\n"));
 }

@@ -1,4 +1,5 @@
 use crate::error::CliError;
+use crate::own_work::own_work;
 use crate::runs::{FoundRun, registered};
 use crate::screen::words;
 use crate::snapshot_index::SnapshotIndex;
@@ -17,9 +18,10 @@ use std::path::{Path, PathBuf};
 
 /// Restore the work tree to its state before an iteration
 ///
-/// Only files change. HEAD, branches and the index stay as they are, and so do ignored files and files that were too
-/// large for a snapshot. The current files are saved first; the last line of the output shows how to get them back.
-/// Stop a live run before you undo its iterations.
+/// Only the work of the run is undone: files that changed after its last snapshot, or while another run worked in the
+/// same tree, are kept and listed. HEAD, branches and the index stay as they are, and so do ignored files and files that
+/// were too large for a snapshot. The current files are saved first; the last line of the output shows how to get them
+/// back. Stop a live run before you undo its iterations.
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
@@ -35,6 +37,9 @@ pub struct Args {
     /// Node, if the run has several
     #[arg(long, value_name = "NAME")]
     node: Option<String>,
+    /// Also overwrite and remove files that changed after the run or in other runs
+    #[arg(long)]
+    force: bool,
     /// Print what was restored as JSON
     #[arg(long)]
     json: bool,
@@ -51,6 +56,9 @@ Examples:
   dogwatch diff k3f9 3 --stat    list the files that iteration 3 changed
   dogwatch undo k3f9 3           restore the state before iteration 3
   dogwatch undo k3f9 1           restore the state before the run";
+
+/// How to undo changes that are not the work of the run.
+const FORCE: &str = "pass --force to overwrite and remove files that are not the work of this run\n";
 
 /// The most files that the question names.
 const MAX_SHOWN: usize = 10;
@@ -95,6 +103,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         state_dir: &state_dir,
     };
     let _held = hold(place, &found.id)?;
+    let own = match args.force {
+        true => None,
+        false => Some(own_work(&found, &index, &dir, &to).map_err(CliError::usage)?),
+    };
     let keep_as = snapshot::undo_name(&found.id, &node, clock::now().wall);
     let undo = snapshot::Undo {
         work_dir: dir.clone(),
@@ -103,16 +115,24 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         scratch: found.dir.join("undo"),
         state_dirs: home::own_dirs(&found.state_dir()),
         limits: snapshot::Limits::default(),
+        own,
     };
     let prepared =
         snapshot::prepare(undo).map_err(|why| CliError::usage(format!("{}: {why}", dir.display())))?;
     if prepared.counts() == (0, 0) {
+        let restored = prepared.unchanged();
         let _ = prepared.give_up();
+        let code = u8::from(restored.left > 0);
+        let dir = dir.display().to_string();
         if args.json {
-            let (dir, restored) = (dir.display().to_string(), snapshot::Restored::default());
-            return super::print_json(&Done { run: &found.id, node: &node, dir, restored, saved: None });
+            super::print_json(&Done { run: &found.id, node: &node, dir, restored, saved: None })?;
+        } else if restored.left > 0 {
+            let text = format!("nothing to undo in {dir}\n{}{FORCE}", not_changed(&restored));
+            super::print(printable(&text).as_bytes())?;
+        } else {
+            super::print(format!("{dir} is already {title}\n"))?;
         }
-        return super::print(format!("{} is already {title}\n", dir.display()));
+        return Ok(code);
     }
     match if args.yes { Ok(true) } else { confirm(&prepared, &found, &dir, &title) } {
         Ok(true) => {}
@@ -208,7 +228,15 @@ fn confirm(
         ));
     }
     let (written, removed) = prepared.counts();
-    let files = named_files(prepared, "write", "remove");
+    let mut files = named_files(prepared, "write", "remove");
+    let kept = prepared.kept_files();
+    let more = kept.len().saturating_sub(MAX_SHOWN);
+    for (path, why) in kept.take(MAX_SHOWN) {
+        let _ = writeln!(files, "  keep    {}: {why}", String::from_utf8_lossy(path));
+    }
+    if more > 0 {
+        let _ = writeln!(files, "  … and keep {more} more");
+    }
     let mut question = format!("run {} in {}:\n{files}", found.id, dir.display());
     let _ = write!(
         question,
@@ -266,6 +294,7 @@ impl Restoring<'_> {
         let saved = prepared.kept.ref_name.clone();
         let (under_way, moved) = (prepared.survey.under_way, prepared.survey.moved_head.clone());
         let back = self.back(&saved);
+        let kept = prepared.kept_files().len() as u64;
         let named = if self.name_files { named_files(&prepared, "wrote", "removed") } else { String::new() };
         let restored = prepared.restore().map_err(|why| {
             CliError::with_help(
@@ -282,20 +311,21 @@ impl Restoring<'_> {
         let mut text = String::new();
         let files = words::count(restored.written, "file");
         let removed = restored.removed;
-        let _ =
-            writeln!(text, "{} is {}: {files} written, {removed} removed", self.dir.display(), self.title);
+        let except = match restored.left {
+            0 => String::new(),
+            left => format!(", except for {}", words::count(left, "file")),
+        };
+        let (dir, title) = (self.dir.display(), self.title);
+        let _ = writeln!(text, "{dir} is {title}{except}: {files} written, {removed} removed");
         // A file that could not be changed is listed below, with the reason.
-        if restored.left == 0 {
+        if restored.left == kept {
             text.push_str(&named);
         }
         if restored.left > 0 {
-            let _ = writeln!(text, "{} not changed:", words::count(restored.left, "file"));
-            for left in &restored.named {
-                let _ = writeln!(text, "  {}: {}", left.path, left.why);
-            }
-            if restored.left > restored.named.len() as u64 {
-                let _ = writeln!(text, "  …");
-            }
+            text.push_str(&not_changed(&restored));
+        }
+        if kept > 0 {
+            text.push_str(FORCE);
         }
         if let Some((then, now)) = moved {
             let _ = writeln!(
@@ -319,6 +349,18 @@ impl Restoring<'_> {
         let node = if self.several { format!(" --node '{}'", self.node) } else { String::new() };
         format!("dogwatch undo {} {name}{node}", self.found.tail())
     }
+}
+
+/// Lists the files that stay as they are, with the reasons.
+fn not_changed(restored: &snapshot::Restored) -> String {
+    let mut text = format!("{} not changed:\n", words::count(restored.left, "file"));
+    for left in &restored.named {
+        let _ = writeln!(text, "  {}: {}", left.path, left.why);
+    }
+    if restored.left > restored.named.len() as u64 {
+        let _ = writeln!(text, "  …");
+    }
+    text
 }
 
 fn short(commit: &str) -> &str {

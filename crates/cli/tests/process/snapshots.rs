@@ -143,6 +143,38 @@ fn undo_restores_the_earlier_state_and_names_the_way_back() {
     assert!(again.text().contains("already"), "{}", again.text());
 }
 
+// promise: 17
+#[test]
+fn undo_keeps_what_is_not_the_work_of_the_run() {
+    let project = repository();
+    let run = two_iterations(&project);
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", "---\nagent: sh -c 'echo 1 > other-count'\n---\nGo on.\n");
+    project.call(&["run", "other", "-n", "1"]).assert_code(0);
+    std::fs::write(project.path("mine"), "precious").expect("written");
+    std::fs::write(project.path("made-1"), "edited").expect("written");
+    let done = project.call(&["undo", &run, "1", "--yes"]);
+    done.assert_code(1);
+    let read = |name: &str| std::fs::read_to_string(project.path(name)).ok();
+    assert_eq!((read("mine").as_deref(), read("made-1").as_deref()), (Some("precious"), Some("edited")));
+    assert!(read("other-count").is_some() && read("other/RALPH.md").is_some(), "of another loop");
+    assert!(read("count").is_none() && read("made-2").is_none(), "the work of the run is undone");
+    let why = "changed after the last snapshot of the run";
+    for kept in ["mine", "made-1", "other-count"] {
+        assert!(done.text().contains(&format!("\n  {kept}: {why}\n")), "{}", done.text());
+    }
+    assert!(
+        done.text().contains("\n  removed  count\n") && done.text().contains("--force"),
+        "{}",
+        done.text()
+    );
+    let again = project.call(&["undo", &run, "1", "--yes"]);
+    again.assert_code(1);
+    assert!(again.text().starts_with("nothing to undo") && read("mine").is_some(), "{}", again.text());
+    project.call(&["undo", &run, "1", "--yes", "--force"]).assert_code(0);
+    assert!(read("mine").is_none() && read("made-1").is_none());
+}
+
 #[test]
 fn a_live_run_and_its_work_tree_are_neither_undone_nor_removed() {
     let project = Project::acting("counter count; on 2 { ready there; await gate }; say hi");

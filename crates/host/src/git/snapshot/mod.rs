@@ -26,6 +26,7 @@ mod loose;
 mod modes;
 pub(crate) mod names;
 mod objects;
+mod own;
 mod pristine;
 mod prune;
 mod put;
@@ -43,6 +44,7 @@ use serde::{Deserialize, Serialize};
 
 pub use diff::{DiffOptions, FileChange, Patch, changed_files, commit_of, diff, iteration_patch, patch};
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
+pub use own::{OthersWork, OwnWork};
 pub use pristine::{Pristine, PristineError};
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Survey, Undo, prepare};

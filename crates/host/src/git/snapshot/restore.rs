@@ -2,18 +2,20 @@
 //!
 //! The present state is snapshotted first, and only files in that snapshot are changed: a file that is ignored, too
 //! large, or in a nested repository is neither written nor removed, and is reported. A file that the wanted
-//! snapshot left out is not removed either, because it may have existed then. Only files change. The index, HEAD
-//! and all branches stay as they are, and no hook, filter or other program of the user runs.
+//! snapshot left out is not removed either, because it may have existed then. With [`Undo::own`], files that are not
+//! the work of the run are kept too. Only files change. The index, HEAD and all branches stay as they are, and no hook,
+//! filter or other program of the user runs.
 
 use super::changes::{self, SnapshotError};
 use super::left_out::LeftOut;
 use super::modes::Modes;
+use super::own::OwnWork;
 use super::put::{self, Content};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken, take_until};
 use crate::fs::digest::real;
 use crate::git::{Git, GitError};
 use dogwatch_core::text::clip;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
@@ -43,18 +45,20 @@ pub struct Undo {
     pub state_dirs: Vec<PathBuf>,
     /// The limits of the snapshot that is taken first.
     pub limits: Limits,
+    /// The work of the run. All other changes are kept. `None` restores every file.
+    pub own: Option<OwnWork>,
 }
 
 /// One path that differs: its present state, and the wanted one.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Step {
-    path: Vec<u8>,
-    from: Option<Entry>,
-    to: Option<Entry>,
+pub(super) struct Step {
+    pub(super) path: Vec<u8>,
+    pub(super) from: Option<Entry>,
+    pub(super) to: Option<Entry>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Entry {
+pub(super) struct Entry {
     mode: String,
     id: String,
 }
@@ -139,6 +143,8 @@ pub struct Survey {
     /// The unusual permissions of files in the wanted snapshot.
     modes: Modes,
     filtered: BTreeSet<Vec<u8>>,
+    /// Files that differ and are kept, because they are not the work of the run.
+    kept: BTreeMap<Vec<u8>, String>,
     /// An operation that is in progress, such as a merge or a rebase.
     pub under_way: Option<&'static str>,
     /// The commits that HEAD pointed to then and points to now, if they differ.
@@ -159,13 +165,22 @@ fn survey(git: &Git, undo: &Undo, kept: &str, has_filters: bool) -> Result<Surve
     let index = parents.last().ok_or_else(|| format!("{} is not a dogwatch snapshot", undo.to))?;
     let as_they_are =
         differing(git, index, &undo.to).map_err(text)?.into_iter().map(|step| step.path).collect();
-    let steps = differing(git, kept, &undo.to).map_err(text)?;
+    let mut steps = differing(git, kept, &undo.to).map_err(text)?;
+    let kept = match &undo.own {
+        Some(own) => {
+            let mut files = own.kept(git, kept, &steps).map_err(text)?;
+            files.extend(own.kept_modes(git, &Modes::read(&present), &modes).map_err(text)?);
+            files
+        }
+        None => BTreeMap::new(),
+    };
+    steps.retain(|step| !kept.contains_key(&step.path));
     let filtered = if has_filters { filtered(git, &steps).map_err(text)? } else { BTreeSet::new() };
     let head_then = parents.first().filter(|_| parents.len() > 1).cloned();
     let head_now = git.word(&["rev-parse", "--verify", "--quiet", "HEAD^{commit}"]).ok();
     let moved_head = head_then.zip(head_now).filter(|(then, now)| then != now);
     let under_way = git.under_way().map_err(text)?;
-    Ok(Survey { steps, as_they_are, then, now, modes, filtered, under_way, moved_head })
+    Ok(Survey { steps, as_they_are, then, now, modes, filtered, kept, under_way, moved_head })
 }
 
 /// Returns the parents of a snapshot: the commit of HEAD, if there was one, then that of the index.
@@ -175,7 +190,7 @@ fn parents(git: &Git, name: &str) -> Result<Vec<String>, GitError> {
 }
 
 /// Parses `diff-tree -z --raw`: `:old-mode new-mode old-id new-id status`, then the path.
-fn differing(git: &Git, from: &str, to: &str) -> Result<Vec<Step>, GitError> {
+pub(super) fn differing(git: &Git, from: &str, to: &str) -> Result<Vec<Step>, GitError> {
     let args =
         ["diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--full-index", from, to, "--"];
     let listing = git.run(&args)?;
@@ -258,6 +273,20 @@ impl Prepared {
         self.survey.steps.iter().map(|step| (step.path.as_slice(), step.to.is_none()))
     }
 
+    /// Returns the files that differ and would be kept, each with the reason: they are not the work of the run.
+    pub fn kept_files(&self) -> impl ExactSizeIterator<Item = (&[u8], &str)> {
+        self.survey.kept.iter().map(|(path, why)| (path.as_slice(), why.as_str()))
+    }
+
+    /// Returns a result with the kept files and no change.
+    pub fn unchanged(&self) -> Restored {
+        let mut restored = Restored::default();
+        for (path, why) in &self.survey.kept {
+            restored.leave(path, why.clone());
+        }
+        restored
+    }
+
     /// Cancels the undo and removes the saved state.
     pub fn give_up(self) -> Result<(), String> {
         super::forget(&self.undo.work_dir, &[self.kept.ref_name]).map(drop)
@@ -267,7 +296,7 @@ impl Prepared {
     pub fn restore(self) -> Result<Restored, String> {
         let _ = fs::remove_dir_all(&self.undo.scratch);
         crate::store::home::make_private(&self.undo.scratch).map_err(|error| error.to_string())?;
-        let mut restored = Restored::default();
+        let mut restored = self.unchanged();
         let done = self.all_steps(&mut restored);
         let _ = fs::remove_dir_all(&self.undo.scratch);
         done.map(|()| restored)
@@ -301,7 +330,7 @@ impl Prepared {
     fn set_modes(&self, restored: &mut Restored) {
         let changed: BTreeSet<&[u8]> = self.survey.steps.iter().map(|step| step.path.as_slice()).collect();
         for (path, mode) in self.survey.modes.iter() {
-            if changed.contains(path) || self.survey.now.holds(path) {
+            if changed.contains(path) || self.survey.now.holds(path) || self.survey.kept.contains_key(path) {
                 continue;
             }
             match put::set_mode(self.git.dir(), path, mode) {
