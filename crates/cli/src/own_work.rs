@@ -93,7 +93,7 @@ pub fn own_work(found: &FoundRun, index: &SnapshotIndex, dir: &Path, to: &str) -
         runs.extend(registered());
         let mut seen = BTreeSet::from([found.id.clone()]);
         runs.retain(|run| seen.insert(run.id.clone()) && was_written_since(run, since));
-        // A run without snapshots or without a readable record cannot be told apart from the user.
+        // A run without snapshots or without a readable record cannot be distinguished from the user.
         let indexed = runs.iter().filter_map(|run| Some((run, SnapshotIndex::of(run).ok()?)));
         let in_tree = indexed.map(|(run, index)| RunInTree::of(run, &index, &tree, &stored));
         others = others_work(&own, &in_tree.collect::<Vec<_>>(), since);

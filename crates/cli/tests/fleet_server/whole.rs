@@ -132,7 +132,7 @@ fn a_job_with_a_secret_is_refused_by_submit_and_the_secret_is_not_shown() {
             assert!(!text.contains(secret), "{text}");
         }
     };
-    // There is no server, so a job that passes the checks cannot be queued.
+    // No server is running, so a job that passes the checks cannot be queued.
     let passes = |args: &[&str]| {
         let (_, text) = submit(args);
         assert!(text.contains("error: cannot connect to "), "{args:?} {text}");
