@@ -6,7 +6,7 @@ use crate::document::Span;
 use crate::flags::COMMAND_LINE;
 use crate::nearest::nearest;
 use crate::parsed::listed;
-use crate::words::quote;
+use dogwatch_core::text::shell::quote;
 
 /// The arguments that a loop file accepts.
 pub struct Known<'a> {

@@ -5,10 +5,10 @@ use crate::effective;
 use crate::keys::{KEYS, Key};
 use crate::layers::{Idle, Layers};
 use crate::mcp;
-use crate::words::quote;
 use dogwatch_core::settings::{GraphPlan, IdlePolicy, Profile, Settings, StopAfter, Strategy, Ttl};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::text::one_line;
+use dogwatch_core::text::shell::{self, quote};
 use serde::Serialize;
 use std::fmt::Write as _;
 
@@ -264,7 +264,7 @@ fn command_line(agent: &[String]) -> String {
     if agent.is_empty() {
         return none();
     }
-    agent.iter().map(|word| quote(word)).collect::<Vec<_>>().join(" ")
+    shell::command_line(agent)
 }
 
 fn none() -> String {

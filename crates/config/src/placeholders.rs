@@ -3,7 +3,7 @@
 //! Expansion takes one pass: inserted text is not scanned again, so neither a command's output nor an argument
 //! can inject a placeholder.
 
-use crate::words::quote;
+use dogwatch_core::text::shell::quote;
 
 /// The values of a prompt's placeholders in one iteration.
 #[derive(Clone, Copy, Debug)]

@@ -92,18 +92,10 @@ fn double_quoted(at: usize, chars: &mut Chars<'_>, word: &mut String) -> Result<
     Err(WordsError::Unclosed { quote: '"', at })
 }
 
-/// Quotes `text` so that a shell reads it as one word.
-pub fn quote(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:=@%+,".contains(c);
-    if !text.is_empty() && text.chars().all(plain) {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', r"'\''"))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
+    use dogwatch_core::text::shell::quote;
 
     #[test]
     fn loop_32_a_command_is_split_like_in_a_shell() {

@@ -9,10 +9,9 @@ use dogwatch_config::Loaded;
 use dogwatch_config::diagnostic::Diagnostic;
 use dogwatch_config::explain::{self, Setting};
 use dogwatch_config::limits::MAX_EXPLAINED;
-use dogwatch_config::words::quote;
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::ReaderName;
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{printable, shell};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -143,7 +142,7 @@ fn loop_summary(file: &LoopFile, planned: &Loaded) -> String {
     format!(
         "{}: ok (agent `{}` read as {}, {}, {checks}prompt of {})\n",
         file.shown(),
-        dogwatch_core::text::redact::argv(&settings.agent).join(" "),
+        shell::command_line(&settings.agent),
         settings.reader,
         words::count(settings.commands.len() as u64, "command"),
         words::count(planned.body.len() as u64, "byte"),
@@ -188,7 +187,7 @@ fn command_line(words: &[String], reader: ReaderName, mcp: bool) -> String {
         launch.argv.splice(injection.at..injection.at, flags);
     }
     let argv = dogwatch_core::text::redact::argv(&launch.argv);
-    let argv = argv.iter().map(|word| if word == "…" { word.clone() } else { quote(word) });
+    let argv = argv.iter().map(|word| if word == "…" { word.clone() } else { shell::quote(word) });
     env.into_iter().chain(argv).collect::<Vec<_>>().join(" ")
 }
 

@@ -19,7 +19,7 @@ use dogwatch_core::record::event::RunStarted;
 use dogwatch_core::record::ids::{NodeName, RunId};
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{NodePlan, Plan, Strategy};
-use dogwatch_core::text::redact;
+use dogwatch_core::text::shell::command_line;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
 use dogwatch_host::git::snapshot::Pristine;
@@ -222,7 +222,7 @@ fn started(file: &LoopFile, loaded: &Loaded, run: RunId) -> Result<RunStarted, C
         path: file.path.display().to_string(),
         work_dir: file.work_dir.display().to_string(),
         nodes: loaded.plan.nodes.iter().map(|n| n.name.clone()).collect(),
-        agent: redact::argv(&loaded.plan.nodes[0].settings.agent).join(" "),
+        agent: command_line(&loaded.plan.nodes[0].settings.agent),
         settings: loaded.plan.redacted(),
         boot_id: clock::boot_id(),
         pid: std::process::id(),

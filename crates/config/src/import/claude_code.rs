@@ -7,7 +7,7 @@ use crate::diagnostic::{Diagnostics, Source};
 use crate::document::Span;
 use crate::import::draft::from;
 use crate::import::{FileText, Unreadable};
-use crate::words::quote;
+use dogwatch_core::text::shell::quote;
 use dogwatch_core::time::dur::Dur;
 
 const SETTINGS: &str = ".ralphrc";

@@ -5,7 +5,7 @@ use super::{Draft, Import, Outcome, Tool, block, get, required, yaml_map};
 use crate::diagnostic::Diagnostics;
 use crate::document::{Entry, Node, Value};
 use crate::import::{FileText, Unreadable};
-use crate::words::quote;
+use dogwatch_core::text::shell::quote;
 use dogwatch_core::time::dur::Dur;
 
 /// The prompt file unless the settings name another.

@@ -6,6 +6,7 @@ pub mod check_output;
 pub mod figures;
 pub mod fingerprint;
 pub mod redact;
+pub mod shell;
 use std::borrow::Cow;
 
 /// Returns the longest prefix of at most `max` bytes that ends at a character boundary.

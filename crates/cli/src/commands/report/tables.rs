@@ -8,6 +8,7 @@ use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
 use dogwatch_core::record::view::{Counts, Used};
 use dogwatch_core::record::words::{Sentence, Tone};
+use dogwatch_core::text::shell::quote;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::store::home;
 
@@ -209,7 +210,7 @@ pub fn snapshots(report: &Report) -> String {
     let row = |s: &Kept| {
         let skipped = if s.skipped > 0 { format!(", {} skipped", s.skipped) } else { String::new() };
         let of = if report.view().nodes.len() > 1 {
-            format!(" --node {}", shell_word(s.node.as_str()))
+            format!(" --node {}", quote(s.node.as_str()))
         } else {
             String::new()
         };
@@ -227,13 +228,4 @@ pub fn snapshots(report: &Report) -> String {
     };
     let rows = lines(&report.summary.snapshots, row, |n| format!("| … | {n} more | | |\n"));
     format!("| time | ref | files | show, undo |\n|---|---|---|---|\n{rows}")
-}
-
-/// Quotes a text for the shell if necessary.
-fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
-    if text.chars().all(plain) && !text.starts_with('-') {
-        return text.to_owned();
-    }
-    format!("'{}'", text.replace('\'', "'\\''"))
 }

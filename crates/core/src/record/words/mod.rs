@@ -12,6 +12,7 @@ pub use parts::{
 use crate::record::event::words;
 use crate::record::event::{EndingKind, Event, WaitEndedBy};
 use crate::text::figures::{self, count, length};
+use crate::text::shell::command_line;
 use crate::text::{clip, one_line, printable};
 
 /// The longest sentence, in bytes.
@@ -113,7 +114,7 @@ pub fn sentence(event: &Event, style: Style) -> Sentence {
         Event::CommandFinished(c) => (Detail, Quiet, format!("command {}", parts::command(c))),
         Event::PromptAssembled { bytes, .. } => (Detail, Quiet, format!("prompt {}", figures::size(*bytes))),
         Event::SessionStarted { pid, argv, .. } => {
-            let argv = one_line(&argv.join(" "), MAX_LIST);
+            let argv = one_line(&command_line(argv), MAX_LIST);
             (Detail, Plain, format!("session started (pid {pid}): {argv}"))
         }
         Event::Observed { seen, .. } => (Progress, Quiet, parts::observed(seen)),
