@@ -98,18 +98,14 @@ impl Run {
         }
         Some(match cause {
             StopCause::Operator => match self.unproven() {
-                0 => End::new(Outcome::Stopped, 0, "stopped on request"),
+                0 => End::new(Outcome::Stopped, 0, "on request"),
                 n => {
                     let nodes = if n == 1 { "one node" } else { "some nodes" };
-                    End::new(
-                        Outcome::Stopped,
-                        1,
-                        format!("stopped on request; the checks of {nodes} do not pass"),
-                    )
+                    End::new(Outcome::Stopped, 1, format!("on request; the checks of {nodes} do not pass"))
                 }
             },
-            StopCause::Accepted => End::new(Outcome::Stopped, 0, "stopped on request, accepted as it is"),
-            StopCause::Interrupt => End::new(Outcome::Interrupted, 130, "interrupted by Ctrl-C"),
+            StopCause::Accepted => End::new(Outcome::Stopped, 0, "on request, accepted as it is"),
+            StopCause::Interrupt => End::new(Outcome::Interrupted, 130, "Ctrl-C"),
             StopCause::Signal(s) => {
                 End::new(Outcome::Interrupted, s.exit_code(), format!("ended by {}", s.name()))
             }
