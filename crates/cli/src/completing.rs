@@ -4,6 +4,7 @@
 use crate::runs::{registered, runs_in, state_dir};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate, PathCompleter, ValueCompleter};
 use dogwatch_config::keys::KEYS;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::path::Path;
 
@@ -15,7 +16,7 @@ const MAX_RUNS: usize = 50;
 /// The most entries of a directory that are searched for loops.
 const MAX_ENTRIES: usize = 2_000;
 
-/// Completes a run: the end of its id, or the whole id.
+/// Completes a run: the name of its loop, the end of its id, or the whole id.
 pub fn runs() -> ArgValueCompleter {
     ArgValueCompleter::new(matching_runs)
 }
@@ -33,8 +34,13 @@ pub fn keys() -> ArgValueCompleter {
 fn matching_runs(current: &OsStr) -> Vec<CompletionCandidate> {
     let Some(current) = current.to_str() else { return Vec::new() };
     let here = runs_in(&state_dir(None).runs());
+    let local = !here.is_empty();
     let all: Vec<_> = if here.is_empty() { registered().take(MAX_RUNS).collect() } else { here };
     let mut found = Vec::new();
+    let names: BTreeSet<String> =
+        all.iter().take(MAX_RUNS).filter_map(|run| Some(run.started()?.name().to_owned())).collect();
+    let names = names.into_iter().filter(|name| local && name.starts_with(current));
+    found.extend(names.map(|name| CompletionCandidate::new(name).help(Some("the run of this loop".into()))));
     for run in all.iter().take(MAX_RUNS) {
         let id = run.id.as_str();
         let started =

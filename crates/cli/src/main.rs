@@ -200,7 +200,7 @@ mod tests {
                     argument.get_value_names().is_some_and(|names| names.iter().any(|n| *n == "RUN"));
                 if help.is_empty()
                     || help.ends_with('.')
-                    || is_run != help.starts_with("Run id, or the end of one")
+                    || is_run != help.starts_with("Run id, the end of one, or the name of a loop")
                 {
                     wrong.push(format!("{name} {}: {help:?}", argument.get_id()));
                 }

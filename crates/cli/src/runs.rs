@@ -2,13 +2,14 @@
 
 use crate::completing;
 use crate::error::{CliError, print_line};
+use dogwatch_core::record::event::{Event, RunStarted};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::text::printable;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
-use dogwatch_host::store::journal::{self, Integrity, Loaded};
+use dogwatch_host::store::journal::{self, Integrity, Loaded, Tail};
 use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::os::unix::fs::MetadataExt;
@@ -29,13 +30,16 @@ const MIN_FOREIGN_SUFFIX: usize = 4;
 /// The most runs that an error lists as candidates.
 const MAX_CANDIDATES: usize = 5;
 
+/// The number of recent runs of the project among which a loop's run is searched.
+const MAX_SEARCHED: usize = 200;
+
 /// The number of recent runs among which `resume` looks for a paused or lost one.
 const MAX_RESUMABLE: usize = 20;
 
 /// The arguments that select a run, shared by all commands that take one.
 #[derive(clap::Args, Clone, Debug)]
 pub struct Which {
-    /// Run id, or the end of one [default: the live run of this project, or else the latest]
+    /// Run id, the end of one, or the name of a loop [default: the live run of this project, or else the latest]
     #[arg(value_name = "RUN", add = completing::runs())]
     run: Option<String>,
     /// State directory of the project [default: .dogwatch]
@@ -107,8 +111,8 @@ impl Which {
         Ok(found)
     }
 
-    /// Returns the selected run. Without a run id this is the newest live run of the project, or else the newest one. The
-    /// end of an id is looked up in this project first.
+    /// Returns the selected run. Without a run id this is the newest live run of the project, or else the newest one. A
+    /// loop selects its live run in the project, or else its newest one. The end of an id is looked up in this project first.
     pub fn find(&self) -> Result<FoundRun, CliError> {
         let runs = state_dir(self.state_dir.as_deref()).runs();
         let here = runs_in(&runs);
@@ -129,10 +133,15 @@ impl Which {
             return known.ok_or_else(|| no_such(wanted));
         }
         let fits = |r: &FoundRun| !wanted.is_empty() && r.id.as_str().ends_with(wanted.as_str());
-        let mut found: Vec<FoundRun> = here.into_iter().filter(fits).collect();
+        let (mut found, others): (Vec<FoundRun>, Vec<FoundRun>) = here.into_iter().partition(fits);
+        if found.is_empty()
+            && let Some(run) = run_of(wanted, others)
+        {
+            return Ok(run);
+        }
         if found.is_empty() && wanted.chars().count() < MIN_FOREIGN_SUFFIX {
             return Err(CliError::with_help(
-                format!("no run `{wanted}` in this project"),
+                format!("no run or loop `{wanted}` in this project"),
                 format!(
                     "runs of other projects need {MIN_FOREIGN_SUFFIX} characters; `dogwatch ps --all` lists them"
                 ),
@@ -153,6 +162,26 @@ impl Which {
             )),
         }
     }
+}
+
+/// Returns the live run of a loop, or else its newest one. The loop is given by its name, its file or its directory.
+fn run_of(wanted: &str, runs: Vec<FoundRun>) -> Option<FoundRun> {
+    let place = Path::new(wanted).canonicalize().ok();
+    let is_place = |path: &Path| place.as_deref().is_some_and(|place| path == place);
+    let works_on = |run: &FoundRun| {
+        run.started().is_some_and(|started| {
+            let path = Path::new(&started.path);
+            started.name() == wanted || is_place(path) || path.parent().is_some_and(is_place)
+        })
+    };
+    let mut newest = None;
+    for run in runs.into_iter().take(MAX_SEARCHED).filter(works_on) {
+        if run.is_live() {
+            return Some(run);
+        }
+        newest = newest.or(Some(run));
+    }
+    newest
 }
 
 /// Returns an error if the directory exists and may not be read.
@@ -180,7 +209,10 @@ pub fn note(text: &str) {
 }
 
 fn no_such(wanted: &str) -> CliError {
-    CliError::with_help(format!("no run `{wanted}`"), "`dogwatch ps --all` lists the runs on this machine")
+    CliError::with_help(
+        format!("no run or loop `{wanted}`"),
+        "`dogwatch ps --all` lists the runs on this machine",
+    )
 }
 
 /// A run found on disk.
@@ -194,6 +226,13 @@ impl FoundRun {
     /// Returns whether a supervisor holds the run.
     pub fn is_live(&self) -> bool {
         registry::is_live(&self.dir)
+    }
+
+    /// Reads how the run started: the first line of its journal.
+    pub fn started(&self) -> Option<RunStarted> {
+        let mut lines = Tail::up_to_now(&self.dir.join(journal::FILE)).ok()?;
+        let (first, _) = journal::parse(lines.next_line().ok()??, 0).ok()?;
+        if let Event::RunStarted(started) = first.event { Some(*started) } else { None }
     }
 
     /// Reads the journal of the run. Prints a warning if it is not as dogwatch wrote it.

@@ -50,8 +50,7 @@ pub struct Args {
     adopt: bool,
 }
 
-const RUN_HELP: &str =
-    "Run id, or the end of one [default: the newest paused run, or else the newest whose supervisor died]";
+const RUN_HELP: &str = "Run id, the end of one, or the name of a loop [default: the newest paused run, or else the newest whose supervisor died]";
 
 /// How to continue a run.
 #[derive(Default)]

@@ -25,7 +25,7 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
-    /// Run id, or the end of one
+    /// Run id, the end of one, or the name of a loop
     #[arg(value_name = "RUN", add = crate::completing::runs())]
     run: String,
     /// First iteration to undo, or `undo-…`, the name that an earlier undo printed

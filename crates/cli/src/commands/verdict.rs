@@ -19,7 +19,7 @@ use std::path::PathBuf;
   dogwatch verdict k3f9 7 --right  the agent was stuck")]
 #[command(group(clap::ArgGroup::new("label").required(true).args(["wrong", "right"])))]
 pub struct Args {
-    /// Run id, or the end of one
+    /// Run id, the end of one, or the name of a loop
     #[arg(value_name = "RUN")]
     run: String,
     /// Number of the iteration that was stopped

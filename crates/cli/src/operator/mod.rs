@@ -69,8 +69,7 @@ impl OperatorTools for Project {
                 "type": "object", "properties": properties, "required": required, "additionalProperties": false,
             })),
         };
-        let run =
-            json!({"type": "string", "description": "run id, or the end of one; the latest run if omitted"});
+        let run = json!({"type": "string", "description": "run id, the end of one, or the name of a loop; the latest run if omitted"});
         let mut tools = Vec::new();
         if self.supervised {
             return tools;

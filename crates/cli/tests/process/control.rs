@@ -195,7 +195,7 @@ fn stop_ends_a_wait_and_a_pause_at_once_and_lets_a_session_finish() {
     let (project, run, id) = waiting(&[]);
     assert_eq!(ask(&project, &["stop"]), format!("run {id} stops now; no iteration is running\n"));
     let end = run.finish().assert_code(0).end();
-    assert_eq!((&end["outcome"], &end["reason"]), (&json!("stopped"), &json!("stopped on request")));
+    assert_eq!((&end["outcome"], &end["reason"]), (&json!("stopped"), &json!("on request")));
 
     let (project, mut run, id) = waiting(&[]);
     let paused = ask(&project, &["pause"]);
@@ -331,9 +331,34 @@ fn a_unique_end_of_an_id_selects_a_run() {
         for command in ["status", "wake", "stop", "pause", "resume", "events"] {
             let done = project.call(&[command, wrong]);
             done.assert_code(2);
-            assert!(done.stderr.contains("error: no run `"), "{command} {wrong}: {}", done.stderr);
+            assert!(done.stderr.contains("error: no run or loop `"), "{command} {wrong}: {}", done.stderr);
         }
     }
+}
+
+#[test]
+fn a_loop_selects_its_live_run_or_else_its_newest_one() {
+    let (project, live, id) = waiting(&[]);
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", "---\nagent: cat\n---\nOnce.\n");
+    let [first, second] = [(); 2].map(|()| {
+        let done = project.call(&["run", "other", "-n", "1", "--json"]);
+        done.events()[0]["run"].as_str().expect("an id").to_owned()
+    });
+    for wanted in ["other", "other/", "./other/RALPH.md"] {
+        let shown = ask(&project, &["status", wanted]);
+        assert!(shown.contains(&second) && !shown.contains(&first), "{wanted}: {shown}");
+    }
+    // A copy of the record looks like a newer run of the same loop.
+    let dir = project.path(".dogwatch/runs");
+    copy(&dir.join(&id), &dir.join("20990101-000000-zzzz"));
+    assert!(ask(&project, &["status", "loop"]).contains(&id));
+    ask(&project, &["wake", "loop"]);
+    std::fs::create_dir(project.path("third")).expect("a directory");
+    let none = project.call(&["status", "third"]);
+    none.assert_code(2);
+    assert!(none.stderr.contains("no run or loop `third`"), "{}", none.stderr);
+    live.kill();
 }
 
 #[test]

@@ -132,6 +132,7 @@ fn bash_completes_commands_options_runs_loops_and_keys() {
     assert_eq!(bash(&project, "dogwatch run --stop"), ["--stop-on-error"]);
     assert_eq!(bash(&project, "dogwatch run lo"), ["loop"]);
     assert!(bash(&project, &format!("dogwatch status {}", &tail[..2])).contains(&tail));
+    assert!(bash(&project, "dogwatch status lo").contains(&"loop".to_owned()));
     assert_eq!(bash(&project, &format!("dogwatch report {}", &id[..9])), [id.as_str()]);
     assert_eq!(bash(&project, "dogwatch run loop --set watchdog.ses"), ["watchdog.session="]);
     let keys = bash(&project, "dogwatch check loop --set notify.te");

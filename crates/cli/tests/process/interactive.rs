@@ -91,7 +91,7 @@ fn an_interactive_session_reads_the_runs_of_its_project_and_steers_none() {
     for (tool, arguments, words) in [
         ("start_run", json!({"path": "loop"}), "refused: unknown tool `start_run`"),
         ("tell_run", json!({"text": "x"}), "refused: unknown tool `tell_run`"),
-        ("run_status", json!({"run": "zzzz"}), "error: no run `zzzz`"),
+        ("run_status", json!({"run": "zzzz"}), "error: no run or loop `zzzz`"),
         ("run_status", json!({"x": 1}), "error: run_status: unknown field `x`"),
         ("run_status", json!({"run": 5}), "error: run_status: invalid type"),
     ] {

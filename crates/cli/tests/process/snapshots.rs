@@ -210,7 +210,7 @@ fn a_failing_diff_or_undo_has_a_message_and_changes_nothing() {
         (&["undo", &run, "../../heads/main", "--yes"], "from 1 on"),
         (&["undo", &run, "undo-1", "--yes"], "no snapshot refs/"),
         (&["undo", &run, "1", "--yes", "--node", "x"], "no snapshots of a node `x`"),
-        (&["undo", "zzzz", "1", "--yes"], "no run `zzzz`"),
+        (&["undo", "zzzz", "1", "--yes"], "no run or loop `zzzz`"),
     ] {
         let done = project.call(args);
         done.assert_code(2);
