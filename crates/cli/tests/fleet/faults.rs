@@ -7,7 +7,9 @@ use crate::proxy::Proxy;
 use dogwatch_core::lease::JobState;
 use dogwatch_fleet::FleetError;
 use dogwatch_fleet::names;
+use dogwatch_fleet::setup::{self, Setup};
 use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
 use std::net::SocketAddr;
 use std::process::Command;
 use std::time::Duration;
@@ -143,6 +145,24 @@ fn a_partition_that_heals_before_the_deadline_interrupts_nothing() {
     let record = harbor.until_state("one", JobState::Done);
     assert_eq!((record.epoch, harbor.ticks("one").len()), (1, 1), "{}", harbor.logs());
     harbor.assert_once("one");
+}
+
+#[test]
+fn a_job_whose_journal_the_server_cannot_serve_waits_and_is_not_charged() {
+    let mut harbor = Harbor::new(8);
+    harbor.start_worker("anna");
+    harbor.submit("one", "s60");
+    harbor.until_works("one", 3);
+    harbor.signal("anna", Signal::KILL);
+    // Requests are now refused, as by the servers of a cluster that have not elected a leader yet.
+    let delete = format!("STREAM.DELETE.{}", names::EVENTS);
+    harbor.block_on(|client| async move { client.api(&delete, &json!({})).await.expect("deleted") });
+    harbor.start_worker("otto");
+    harbor.until_says("otto", "acme.one: waits for its journal: no process answers");
+    let setup = Setup { replicas: 1, ack_wait: Duration::from_secs(LEASE / 2) };
+    harbor.block_on(|client| async move { setup::create(&client, setup).await.expect("created again") });
+    let record = harbor.until_state("one", JobState::Done);
+    assert_eq!((record.owner.as_str(), record.crashes), ("otto", 0), "{}", harbor.logs());
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::names::{self, JobId, Name};
 use crate::record::{JOB_VERSION, Job, JobRecord, JobState, MAX_JOB, Want};
 use dogwatch_core::lease::{Decision, Input, Lease, Seen};
 use dogwatch_core::time::moment::Boot;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 use tokio::sync::mpsc;
 
@@ -66,8 +66,9 @@ pub(super) async fn hold(worker: Arc<Worker>, delivery: Delivery) {
     // A checkout changes nothing that others see, so it need not wait for the record of a job that is delivered for the first time.
     let early = (is_only && delivery.delivered == 1)
         .then(|| EarlyCheckout::begin(worker.clone(), id.clone(), job.clone()));
-    let full = false;
-    let mut holder = Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early, full };
+    let (full, unwritten) = (false, Arc::default());
+    let mut holder =
+        Holder { worker, delivery, id, job, lease, inputs, orders, heard, is_only, early, full, unwritten };
     holder.run(received).await;
     if let Some(early) = holder.early.take() {
         early.abandon(&holder.worker).await;
@@ -195,6 +196,8 @@ struct Holder {
     early: Option<EarlyCheckout>,
     /// Whether the run was ended because the disk is full.
     full: bool,
+    /// Why the record could not be written last time. Each reason is reported once.
+    unwritten: Arc<Mutex<Option<FleetError>>>,
 }
 
 impl Holder {
@@ -240,8 +243,9 @@ impl Holder {
                     self.early = Some(EarlyCheckout::begin(worker, id, self.job.clone()));
                 }
                 let (worker, inputs, key) = (worker.clone(), self.inputs.clone(), self.id.to_string());
+                let unwritten = self.unwritten.clone();
                 tokio::spawn(async move {
-                    let input = write(&worker, &key, expected, &record).await;
+                    let input = write(&worker, &key, expected, &record, &unwritten).await;
                     let _ = inputs.send(input).await;
                 });
             }
@@ -340,13 +344,23 @@ async fn read(worker: &Worker, key: &str) -> Input {
     }
 }
 
-async fn write(worker: &Worker, key: &str, expected: u64, record: &JobRecord) -> Input {
-    match worker.client.put(names::KV_JOBS, key, record, Some(expected)).await {
+async fn write(
+    worker: &Worker,
+    key: &str,
+    expected: u64,
+    record: &JobRecord,
+    unwritten: &Mutex<Option<FleetError>>,
+) -> Input {
+    let written = worker.client.put(names::KV_JOBS, key, record, Some(expected)).await;
+    let error = written.as_ref().err().filter(|error| error.code() != Some(KEY_BUSY)).cloned();
+    let before =
+        std::mem::replace(&mut *unwritten.lock().unwrap_or_else(PoisonError::into_inner), error.clone());
+    match written {
         Ok(revision) => Input::Written(revision),
         Err(FleetError::Conflict) => Input::Refused,
         Err(FleetError::NoAnswer) => Input::Unanswered,
-        Err(error) => {
-            if error.code() != Some(KEY_BUSY) {
+        Err(_) => {
+            if let Some(error) = error.filter(|error| before.as_ref() != Some(error)) {
                 worker.say(&format!("{key}: cannot write its record: {error}"));
             }
             Input::Busy

@@ -25,9 +25,15 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
+use tokio::time::Instant;
 
 /// How long the rest of the journal may take after the run has ended.
 const MAX_REST: Duration = Duration::from_secs(60);
+
+/// How long a claim waits for a server that cannot serve its journal. Then the job is given back.
+const MAX_UNSERVED: Duration = Duration::from_secs(60);
+/// The pause before such a request is repeated.
+const UNSERVED_RETRY: Duration = Duration::from_millis(500);
 
 /// An order to a running job.
 #[derive(Debug)]
@@ -80,6 +86,8 @@ enum Failure {
     Refused(String),
     /// Another worker may run it.
     NotHere(String),
+    /// The server cannot serve its journal. That is not the fault of the job, so it does not count as a crash.
+    Unserved(FleetError),
     /// It may work elsewhere or later.
     Crashed(String),
 }
@@ -92,13 +100,6 @@ impl From<CommandError> for Failure {
                 Failure::Crashed(error.to_string())
             }
         }
-    }
-}
-
-impl From<FleetError> for Failure {
-    fn from(error: FleetError) -> Failure {
-        // With a conflict, a later claim writes the journal, so this one is over.
-        if error == FleetError::Conflict { Failure::Canceled } else { Failure::Crashed(error.to_string()) }
     }
 }
 
@@ -142,6 +143,10 @@ impl Task {
                 worker.refusals().add_checked_out(&id, &why, now());
                 Input::Stopped
             }
+            Err(Failure::Unserved(error)) => {
+                worker.say(&format!("{id}: the server cannot serve its journal: {error}"));
+                Input::Stopped
+            }
             Err(Failure::Crashed(why)) => Input::Crashed(why),
         };
         if let Input::Crashed(why) = &end {
@@ -167,7 +172,7 @@ impl Task {
         // The nodes of a graph reserve for themselves.
         let reserve = async { self.job.spread || worker.reserve(&self.id, self.epoch).await };
         let wanted = wanted(&worker.client, &self.id);
-        let (copier, wanted, reserved) = match self.epoch {
+        let (begun, wanted, reserved) = match self.epoch {
             // The first claim finds nothing, so it does not wait for the server before the checkout.
             FIRST_CLAIM => {
                 let check_out = async {
@@ -177,18 +182,18 @@ impl Task {
                     }
                 };
                 let (wanted, reserved, checkout) = tokio::join!(wanted, reserve, check_out);
-                (Ok((Copier::first(&worker.client, &self.id), Some(checkout))), wanted, reserved)
+                let first = Copier::first(&worker.client, &self.id);
+                (Ok((first, Remains::default(), Some(checkout))), wanted, reserved)
             }
             _ => {
-                let begin = Copier::begin(&worker.client, &self.id, self.epoch);
-                let (copier, wanted, reserved) = tokio::join!(begin, wanted, reserve);
-                (copier.map(|copier| (copier, None)), wanted, reserved)
+                let (begun, wanted, reserved) = tokio::join!(self.begin(&cancel), wanted, reserve);
+                (begun.map(|(copier, remains)| (copier, remains, None)), wanted, reserved)
             }
         };
         let stop = wanted == Some(Want::Stop);
         let stopped = || JobResult { outcome: STOPPED.to_owned(), ..JobResult::default() };
         let starts = reserved && !stop;
-        if let Ok((_, Some(Ok(checkout)))) = &copier
+        if let Ok((_, _, Some(Ok(checkout)))) = &begun
             && !starts
         {
             worker.repositories.remove(checkout);
@@ -200,18 +205,12 @@ impl Task {
             worker.refusals().add(&self.id, NO_SHARE, now());
             return Ok(Input::Stopped);
         }
-        let (mut copier, checkout) = copier?;
-        let (remains, checkout) = match checkout {
-            Some(checkout) => (Remains::default(), checkout?),
-            None => {
-                let remains = copier.remains().await?;
-                let tree = remains.tree.as_deref();
-                if stop && tree.is_none() {
-                    return Ok(Input::Finished(stopped()));
-                }
-                let checkout = worker.repositories.check_out(&self.id, &self.job, tree, &cancel).await?;
-                (remains, checkout)
-            }
+        let (copier, remains, checkout) = begun?;
+        let tree = remains.tree.as_deref();
+        let checkout = match checkout {
+            Some(checkout) => checkout?,
+            None if stop && tree.is_none() => return Ok(Input::Finished(stopped())),
+            None => worker.repositories.check_out(&self.id, &self.job, tree, &cancel).await?,
         };
         let allowed = if stop { Ok(()) } else { (worker.settings.allow)(&checkout.tree, &self.job) };
         if let Err(denied) = allowed {
@@ -274,6 +273,36 @@ impl Task {
         };
         worker.repositories.remove(&checkout);
         Ok(end)
+    }
+
+    /// Becomes the writer of the journal, and reads what earlier claims left. Tries again while the server refuses: the servers
+    /// of a cluster do when they start or elect a leader.
+    async fn begin(&self, cancel: &Cancel) -> Result<(Copier, Remains), Failure> {
+        let give_up = Instant::now() + MAX_UNSERVED;
+        let mut waits = false;
+        loop {
+            let begin = async {
+                let mut copier = Copier::begin(&self.worker.client, &self.id, self.epoch).await?;
+                let remains = copier.remains().await?;
+                Ok((copier, remains))
+            };
+            let begun = tokio::select! {
+                begun = begin => begun,
+                () = cancel.wait() => return Err(Failure::Canceled),
+            };
+            match begun {
+                Ok(begun) => return Ok(begun),
+                // A later claim writes the journal, so this one is over.
+                Err(FleetError::Conflict) => return Err(Failure::Canceled),
+                Err(error) if Instant::now() >= give_up => return Err(Failure::Unserved(error)),
+                Err(error) => {
+                    if !std::mem::replace(&mut waits, true) {
+                        self.worker.say(&format!("{}: waits for its journal: {error}", self.id));
+                    }
+                    tokio::time::sleep(UNSERVED_RETRY).await;
+                }
+            }
+        }
     }
 
     /// Serves the sessions of a graph whose nodes are jobs of their own.
