@@ -34,10 +34,22 @@ class Unavailable(Exception):
 
 
 def installed(*command):
+    """Runs a command that installs something, and returns the seconds."""
+    begun = time.perf_counter()
     done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
     if done.returncode != 0:
         lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
         raise Unavailable(lines[-1][:160])
+    return time.perf_counter() - begun
+
+
+def version_of(*command):
+    """Returns the first line that a program prints about its version."""
+    try:
+        done = subprocess.run(command, capture_output=True, text=True)
+    except OSError:
+        return f"no {command[0]}"
+    return next(iter((done.stdout or done.stderr).splitlines()), f"{command[0]}: no version")
 
 
 class Bash:
@@ -64,9 +76,13 @@ class Ralphify:
         self.venv = CACHE / f"ralphify-{version}"
 
     def install(self):
-        if not (self.venv / "bin/ralph").exists():
-            installed(sys.executable, "-m", "venv", self.venv)
-            installed(self.venv / "bin/pip", "install", "--quiet", f"ralphify=={self.version}")
+        if not (self.venv / "seconds").exists():
+            took = installed(sys.executable, "-m", "venv", "--clear", self.venv)
+            took += installed(self.venv / "bin/pip", "install", "--quiet", "--no-cache-dir", f"ralphify=={self.version}")
+            (self.venv / "seconds").write_text(str(took))
+
+    def ready_after(self):
+        return float((self.venv / "seconds").read_text())
 
     def start(self):
         return [self.venv / "bin/ralph", "--version"]
@@ -95,7 +111,7 @@ class RalphWorkflow:
         except Unavailable as why:
             python = ".".join(map(str, sys.version_info[:2]))
             raise Unavailable(f"{why} (it needs Python 3.12 or newer; this is {python})") from why
-        raise Unavailable("it runs only with its own agents, not with a command")
+        raise Unavailable("this script does not know how to give it a command as an agent")
 
 
 class Orchestrator:
@@ -103,10 +119,19 @@ class Orchestrator:
 
     name, version = "ralph-orchestrator", "2.10.1"
     program = CACHE / "ralph-cli" / "bin" / "ralph"
+    seconds = CACHE / "ralph-cli" / "seconds"
 
     def install(self):
-        if not self.program.exists():
-            installed("cargo", "install", "--quiet", "--locked", "--root", CACHE / "ralph-cli", f"ralph-cli@{self.version}")
+        if not self.seconds.exists():
+            root = CACHE / "ralph-cli"
+            shutil.rmtree(root, ignore_errors=True)
+            with tempfile.TemporaryDirectory() as target:
+                flags = ["--quiet", "--locked", "--root", root, "--target-dir", target]
+                took = installed("cargo", "install", *flags, f"ralph-cli@{self.version}")
+            self.seconds.write_text(str(took))
+
+    def ready_after(self):
+        return float(self.seconds.read_text())
 
     def start(self):
         return [self.program, "--version"]
@@ -121,8 +146,6 @@ class Orchestrator:
         return rust_lines(own), lock.read_text().count("[[package]]") - len(own)
 
     def loop(self, work, agent, n, limit=None, delay=None):
-        if delay:
-            raise Unavailable("no delay between iterations")
         directory = work / "orchestrator"
         directory.mkdir(exist_ok=True)
         script = directory / "agent.sh"
@@ -130,9 +153,12 @@ class Orchestrator:
         script.chmod(0o755)
         (directory / "PROMPT.md").write_text("Go on.\n")
         timeout = f"  idle_timeout_secs: {limit}\n" if limit else ""
+        # A custom command has the limits of the adapter of Claude.
+        adapters = f"adapters:\n  claude:\n    timeout: {limit}\n" if limit else ""
+        pause = f"  cooldown_delay_seconds: {delay}\n" if delay else ""
         (directory / "ralph.yml").write_text(
             f"cli:\n  backend: custom\n  command: {script}\n  prompt_mode: stdin\n{timeout}"
-            f"event_loop:\n  prompt_file: PROMPT.md\n  max_iterations: {n}\n  completion_promise: NEVER_SAID\n"
+            f"event_loop:\n  prompt_file: PROMPT.md\n  max_iterations: {n}\n  completion_promise: NEVER_SAID\n{pause}{adapters}"
         )
         return ["env", "-C", directory, self.program, "run", "--no-tui", "-c", "ralph.yml"]
 
@@ -142,6 +168,11 @@ class Dogwatch:
 
     def install(self):
         bench.build()
+
+    def ready_after(self):
+        """Builds it cold, as a user who has the source does."""
+        with tempfile.TemporaryDirectory() as target:
+            return installed("cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target)
 
     def start(self):
         return [bench.DOGWATCH, "--version"]
@@ -238,6 +269,9 @@ def iterations(work, peers):
 def iterations_in(work, peers, series, where):
     known = {}
     for few, many in series:
+        # The best of each length: the least of their differences would reward a slow start of the short one.
+        took = {}
+
         def measure(peer):
             each_s = known.get(peer.name, 0)
             each_s = 0 if isinstance(each_s, str) else each_s / 1000
@@ -246,17 +280,18 @@ def iterations_in(work, peers, series, where):
             directory = fresh(work)
             counted = directory / "calls"
             agent = f"sh -c 'echo x >> {counted}'"
-            took = {}
-            # The best of each length: the least of their differences would reward a slow start of the short one.
-            for n in (few, many) * (5 if many < 100 else 1):
+            for n in (few, many):
                 counted.unlink(missing_ok=True)
-                took[n] = min(took.get(n, math.inf), ran(peer.loop(directory, agent, n), directory, 900))
+                seconds = ran(peer.loop(directory, agent, n), directory, 900)
+                took[peer.name, n] = min(took.get((peer.name, n), math.inf), seconds)
                 calls = len(counted.read_text().splitlines()) if counted.exists() else 0
                 if calls != n:
                     raise Unavailable(f"{calls} agent calls instead of {n}")
-            return (took[many] - took[few]) / (many - few) * 1000
+            return 0
 
-        known = each(peers, measure)
+        cells = each(peers, measure, 5 if many < 100 else 2)
+        per_iteration = lambda name: (took[name, many] - took[name, few]) / (many - few) * 1000
+        known = {name: cell if isinstance(cell, str) else per_iteration(name) for name, cell in cells.items()}
         row(f"iteration{where}, of {many - few}, ms", known)
 
 
@@ -516,7 +551,7 @@ def graphs(work):
     agent = "agent: sh -c 'cat > /dev/null; sleep 0.2; echo ok'\n"
     compare("200 jobs, 50 at once, s", 200, "-j50 'sleep 0.2; echo ok; true {}'", f"{agent}max_parallel: 50\n", ", done_when: ['true']", 3)
     once = "max_iterations: 1\n"
-    compare("10,000 short jobs, 8 at once, s", 10_000, "-j8 'true {}'", f"agent: 'true'\nmax_parallel: 8\n{once}")
+    compare("10,000 short jobs, 8 at once, s", 10_000, "-j8 'true {}'", f"agent: 'true'\nmax_parallel: 8\n{once}", rounds=2)
     limits = "watchdog: {session: 15s, grace: 1s}\nmax_parallel: 300\n"
     what = "300 hung jobs with a limit of 15 s, all gone after, s"
     compare(what, 300, "-j300 --timeout 15 'exec sleep 600'", f"agent: sleep 600\n{limits}{once}", minus=15)
@@ -537,6 +572,11 @@ def sizes(peers):
             continue
     row("lines of source", lines)
     row("packages that it needs", packages)
+
+
+def builds(work, peers):
+    """From nothing to a program that can be started, with a warm cache of downloads for Rust."""
+    row("cold build (Python: installation), s", each([peer for peer in peers if hasattr(peer, "ready_after")], lambda p: p.ready_after()))
 
 
 def slope(points):
@@ -569,50 +609,75 @@ def journal(directory, events):
     return state
 
 
+def timeline(work, n):
+    """Replays a timeline of raw lines."""
+    path = work / f"timeline-{n}"
+    text = '{\\"type\\":\\"assistant\\",\\"message\\":{\\"content\\":[{\\"type\\":\\"text\\",\\"text\\":\\"step %d\\"}]}}'
+    with path.open("w") as file:
+        file.writelines(f'{{"t_ms": {i * 3}, "line": "{text % i}"}}\n' for i in range(n))
+    return [bench.DOGWATCH, "replay", path, "--agent", "claude", "--json", "--set", "watchdog.session=off"]
+
+
+def fold(work, n):
+    """Shows the status of a run from its journal."""
+    return [bench.DOGWATCH, "status", "--json", "--state-dir", journal(work / f"folded-{n}", n)]
+
+
+def flood(kind):
+    def command(work, n):
+        path = bench.loop(work / kind, f"{bench.DOGWATCH} actor -e '{kind} {n}'")
+        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"{kind}-{n}", "-n", "1"]
+
+    return command
+
+
+def graph(work, n, agent="'true'", at_once=8, settings=""):
+    tree = work / f"graph-{at_once}-{n}"
+    tree.mkdir()
+    nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
+    (tree / "graph.yaml").write_text(f"agent: {agent}\nmax_parallel: {at_once}\nmax_iterations: 1\n{settings}nodes:\n{nodes}")
+    return [bench.DOGWATCH, "run", tree / "graph.yaml", "--state-dir", tree / "state"]
+
+
+def sessions(work, n):
+    """As many sessions at once that the watchdog ends."""
+    return graph(work, n, "sleep 600", n, "watchdog: {session: 15s, grace: 1s}\n")
+
+
+def run(work, n):
+    path = bench.loop(work / "growing", "true")
+    return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
+
+
+def cpu_seconds(work, command):
+    """Returns the CPU time of a command and of everything that it starts. Sessions that are ended make it exit with 1."""
+    os.environ.update({k: v for k, v in bench.environment(work).items() if k.startswith("XDG")})
+    os.chdir(work)
+    return bench.cpu_of(words(command), codes=(0, 1))
+
+
+def records(work, peers):
+    """What no other tool does."""
+    row("replay of 1,000,000 raw lines, CPU s", {"dogwatch": cpu_seconds(work, timeline(work, 1_000_000))})
+    row("fold of 1,000,000 events, CPU s", {"dogwatch": cpu_seconds(work, fold(work, 1_000_000))})
+
+
 def growth(work):
     """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic. What has all cores busy is
-    limited by them, what has one busy by the code that runs there, and what has less by the disk."""
-
-    def timeline(n):
-        path = work / f"timeline-{n}"
-        text = '{\\"type\\":\\"assistant\\",\\"message\\":{\\"content\\":[{\\"type\\":\\"text\\",\\"text\\":\\"step %d\\"}]}}'
-        with path.open("w") as file:
-            file.writelines(f'{{"t_ms": {i * 3}, "line": "{text % i}"}}\n' for i in range(n))
-        return [bench.DOGWATCH, "replay", path, "--agent", "claude", "--json", "--set", "watchdog.session=off"]
-
-    def run(n):
-        path = bench.loop(work / "growing", "true")
-        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
-
-    def fold(n):
-        state = journal(work / f"folded-{n}", n)
-        return [bench.DOGWATCH, "status", "--json", "--state-dir", state]
-
-    def graph(n):
-        tree = work / f"graph-{n}"
-        tree.mkdir()
-        nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
-        (tree / "graph.yaml").write_text(f"agent: 'true'\nmax_parallel: 8\nmax_iterations: 1\nnodes:\n{nodes}")
-        return [bench.DOGWATCH, "run", tree / "graph.yaml", "--state-dir", tree / "state"]
-
-    def text(n):
-        path = bench.loop(work / "text", f"{bench.DOGWATCH} actor -e 'flood {n}'")
-        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"text-{n}", "-n", "1"]
-
+    limited by them, what has one busy by the code that runs there, and what has less by the disk or by a limit in time."""
     what = (
         ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, events in the journal", 10_000, fold),
-        ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, text),
+        ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, flood("flood")),
+        ("JSON lines, bytes", 10_000_000, flood("flood-json")), ("sessions at once, ended after 15 s", 3, sessions),
     )
     print("| what | 1 × | 10 × | 100 × | slope | cores busy at 100 × |\n|---|---|---|---|---|---|")
     for name, base, command in what:
         points = []
         for n in (base, 10 * base, 100 * base):
-            os.environ.update({k: v for k, v in bench.environment(work).items() if k.startswith("XDG")})
-            os.chdir(work)
-            line = words(command(n))
+            line = command(work, n)
             before = time.monotonic()
             try:
-                points.append((n, bench.cpu_of(line)))
+                points.append((n, cpu_seconds(work, line)))
             except subprocess.CalledProcessError as why:
                 print(f"| {name} | failed at {n}: exit {why.returncode} | | | | |")
                 break
@@ -639,8 +704,11 @@ def main():
                 peers.append(peer)
             except (Unavailable, OSError) as why:
                 print(f"not compared: {peer.name}: {why}", flush=True)
+        python = ".".join(map(str, sys.version_info[:3]))
+        others = [version_of("bash", "--version"), version_of("parallel", "--version"), version_of("rustc", "--version")]
+        print("; ".join([version_of(str(bench.DOGWATCH), "--version"), f"Python {python}", *others]), flush=True)
         chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
-        for measure in (starts, iterations, asleep, waiting, floods, night, wakes, ended):
+        for measure in (starts, iterations, asleep, waiting, floods, night, wakes, ended, records, builds):
             if not chosen or any(word in measure.__name__ for word in chosen):
                 measure(work, peers)
         if not chosen or "graphs" in chosen:
