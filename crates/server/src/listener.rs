@@ -99,12 +99,15 @@ pub(crate) trait Acceptor: Send + Sync + 'static {
     /// Rejects a client when all connections are in use. The response fits the buffer of a new socket, so the write
     /// does not block.
     fn reject(caller: Self::Caller);
-    /// Returns the process that opened the connection.
+    /// Whether only the owner can open a connection.
+    const ONLY_OWNER: bool;
+    /// Returns the client that opened the connection.
     fn peer(caller: &Self::Caller) -> Peer;
 }
 
 impl Acceptor for UnixListener {
     type Caller = UnixStream;
+    const ONLY_OWNER: bool = true;
 
     async fn next(&self) -> io::Result<UnixStream> {
         Ok(self.accept().await?.0)
@@ -123,6 +126,7 @@ impl Acceptor for UnixListener {
 
 impl Acceptor for TcpListener {
     type Caller = TcpStream;
+    const ONLY_OWNER: bool = false;
 
     async fn next(&self) -> io::Result<TcpStream> {
         let (stream, _) = self.accept().await?;
@@ -137,8 +141,12 @@ impl Acceptor for TcpListener {
         }
     }
 
-    fn peer(_: &TcpStream) -> Peer {
-        Peer::TokenHolder
+    fn peer(caller: &TcpStream) -> Peer {
+        match (caller.peer_addr(), caller.local_addr()) {
+            (Ok(client), Ok(server)) => Peer::TokenHolder { client, server },
+            // The connection is closed already. No process has this pid, so it may not steer.
+            (Err(_), _) | (_, Err(_)) => Peer::Process(i32::MAX),
+        }
     }
 }
 
@@ -179,8 +187,7 @@ pub(crate) async fn accept_until_closed<D: Acceptor>(
         match free_permit(&permits, &strangers).await {
             Some(permit) => {
                 let (peer, cut) = (D::peer(&stream), Cut::default());
-                // Only the owner can open a Unix socket.
-                let known = Known::new(peer != Peer::TokenHolder);
+                let known = Known::new(D::ONLY_OWNER);
                 strangers.add(&known, &cut);
                 let service =
                     ConnectionService { inner: TowerToHyperService::new(router.clone()), cut, peer, known };

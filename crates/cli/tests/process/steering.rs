@@ -16,6 +16,17 @@ answer = connection.getresponse()
 print(answer.status, answer.read().decode())
 "#;
 
+/// Sends a request to `dogwatch serve` on TCP with the token that it finds.
+const BY_TCP: &str = r#"
+import http.client, os, sys
+token = open(os.environ["XDG_STATE_HOME"] + "/dogwatch/token").read().strip()
+connection = http.client.HTTPConnection(open(sys.argv[1]).read().strip())
+headers = {"content-type": "application/json", "authorization": f"Bearer {token}"}
+connection.request("POST", f"/v1/runs/{sys.argv[2]}/stop", '{"accept": true}', headers)
+answer = connection.getresponse()
+print(answer.status, answer.read().decode())
+"#;
+
 /// Makes a loop whose agent runs a shell script in which `$DOGWATCH` is the program.
 fn attacking(front: &str, script: &str) -> Project {
     let project = Project::new();
@@ -42,13 +53,21 @@ fn an_agent_cannot_steer_its_own_run_however_it_calls() {
              while [ ! -e orphan.done ]; do sleep 0.01; done
              cat orphan
              python3 ../by_serve.py ../serve.sock $id
+             python3 ../by_tcp.py ../tcp $id
+             setsid -w env -i {home} python3 ../by_tcp.py ../tcp $id
              $DOGWATCH serve --socket ../own.sock & while [ ! -S ../own.sock ]; do sleep 0.01; done
              python3 ../by_serve.py ../own.sock $id"
         ),
     );
-    std::fs::write(project.outside("by_serve.py"), BY_SERVE).expect("writes a small file");
+    for (file, script) in [("by_serve.py", BY_SERVE), ("by_tcp.py", BY_TCP)] {
+        std::fs::write(project.outside(file), script).expect("writes a small file");
+    }
     let mut serve = project.start(&["serve", "--socket", &project.outside("serve.sock").to_string_lossy()]);
     serve.wait_for_line("unix:");
+    let mut on_tcp = project.start(&["serve", "--listen", "127.0.0.1:0"]);
+    let line = on_tcp.wait_for_line("http://");
+    let at = line.trim().trim_start_matches("http://").split('/').next().expect("an address");
+    std::fs::write(project.outside("tcp"), at).expect("writes a small file");
     let done = project.start_run(&["-n", "2"]).finish();
     let answers = project.read("answers");
     let end = done.assert_code(0).end();
@@ -57,8 +76,10 @@ fn an_agent_cannot_steer_its_own_run_however_it_calls() {
     assert_eq!((all(&events, "told").len(), all(&events, "paused").len()), (0, 0), "{answers}");
     assert!(!project.prompt(2).contains("obey"), "{}", project.prompt(2));
     let refusals = answers.matches("only the operator may steer a run").count();
-    assert_eq!(refusals, 2 * 8, "{answers}");
-    assert_eq!(answers.matches("403 ").count(), 2 * 2, "{answers}");
+    assert_eq!(refusals, 2 * 10, "{answers}");
+    assert_eq!(answers.matches("403 ").count(), 2 * 4, "{answers}");
+    on_tcp.signal(rustix::process::Signal::TERM);
+    on_tcp.finish();
     serve.signal(rustix::process::Signal::TERM);
     serve.finish();
 }

@@ -35,6 +35,11 @@ impl Source {
         *self == Source::Operator
     }
 
+    /// Returns the one of two sources that is trusted less.
+    pub fn less_trusted(self, other: Source) -> Source {
+        if self.is_operator() { other } else { self }
+    }
+
     /// Returns a message as the next prompt shows it.
     pub fn label(self, text: &str) -> String {
         match self {

@@ -7,3 +7,4 @@ pub mod program;
 pub mod pump;
 pub mod sample;
 pub mod sinks;
+pub mod tcp_client;
