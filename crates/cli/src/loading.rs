@@ -9,7 +9,7 @@ use dogwatch_config::limits::{MAX_FILE_BYTES, MAX_GRAPH_BYTES};
 use dogwatch_config::{Flags, Format, Loaded, Machine, Sources, load, load_external, load_graph};
 #[cfg(feature = "fleet")]
 use dogwatch_core::record::notification::NotifyPolicy;
-use dogwatch_core::settings::{ReaderName, WatchPolicy};
+use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::watch::limits::{Estimate, Key};
 use dogwatch_host::fs::wake;
 use dogwatch_host::prompt;
@@ -47,13 +47,13 @@ pub struct SettingFlags {
     #[arg(short = 's', long)]
     stop_on_error: bool,
     /// Agent to run instead of the one in the file, e.g. codex
-    #[arg(long, value_name = "COMMAND")]
+    #[arg(long, value_name = "COMMAND", add = completing::agents())]
     agent: Option<String>,
     /// Watchdog limits to use: quick, standard, deep or learned
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completing::words(Profile::NAMES))]
     profile: Option<String>,
     /// Override a key of the loop file, e.g. --set budget.time=8h
-    #[arg(long = "set", value_name = "KEY=VALUE", add = completing::keys())]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = completing::keys(""))]
     set: Vec<String>,
 }
 

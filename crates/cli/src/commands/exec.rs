@@ -38,7 +38,7 @@ pub struct Args {
         value_parser = PossibleValuesParser::new(Profile::FIXED.map(Profile::as_str)))]
     profile: String,
     /// Override a watchdog limit, e.g. --set watchdog.grace=2s
-    #[arg(long = "set", value_name = "watchdog.KEY=VALUE")]
+    #[arg(long = "set", value_name = "watchdog.KEY=VALUE", add = crate::completing::keys("watchdog."))]
     set: Vec<String>,
     /// Count file changes in this directory as progress
     #[arg(long, value_name = "DIR")]

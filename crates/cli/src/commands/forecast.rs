@@ -27,7 +27,7 @@ use std::path::{Path, PathBuf};
   dogwatch forecast --trace arrivals.txt  compare learned and plain waits on recorded arrivals")]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
-    #[arg(value_name = "LOOP", default_value = ".")]
+    #[arg(value_name = "LOOP", default_value = ".", add = crate::completing::loops())]
     path: PathBuf,
     /// Replay this file instead: one arrival per line in Unix seconds
     #[arg(long, value_name = "FILE")]

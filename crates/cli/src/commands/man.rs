@@ -2,6 +2,8 @@
 
 use crate::error::CliError;
 use clap::Command;
+use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
+use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
 const PROGRAM: &str = "dogwatch";
@@ -12,6 +14,7 @@ const PROGRAM: &str = "dogwatch";
 #[derive(clap::Args)]
 pub struct Args {
     /// Command to describe, as `run` or `fleet init` [default: dogwatch itself]
+    #[arg(add = ArgValueCompleter::new(matching_names))]
     command: Vec<String>,
     /// Write the pages of dogwatch and of every command to this directory
     #[arg(long, value_name = "DIR", conflicts_with = "command")]
@@ -19,6 +22,19 @@ pub struct Args {
     /// Print the reference of all commands as Markdown
     #[arg(long, hide = true)]
     markdown: bool,
+}
+
+/// Completes the name of a command, word by word.
+fn matching_names(current: &OsStr) -> Vec<CompletionCandidate> {
+    let Some(current) = current.to_str() else { return Vec::new() };
+    // A completer gets only the last word of the line. The program gets all of them.
+    let line: Vec<OsString> = std::env::args_os().skip_while(|word| word != "man").collect();
+    let before = line.iter().skip(1).take(line.len().saturating_sub(2));
+    let parent = before.fold(PROGRAM.to_owned(), |name, word| format!("{name} {}", word.display())) + " ";
+    let all = below(&crate::command_line(), PROGRAM);
+    let names = all.iter().filter_map(|command| command.get_bin_name()?.strip_prefix(&parent));
+    let fits = names.filter(|name| name.starts_with(current) && !name.contains(' '));
+    fits.map(CompletionCandidate::new).collect()
 }
 
 /// Runs `dogwatch man` and returns the exit code.

@@ -1,6 +1,7 @@
 use super::FleetDir;
 use super::submit_checks::Wanted;
 use super::submit_secrets;
+use crate::completing;
 use crate::error::CliError;
 use crate::fleet_line;
 use crate::supervise::random;
@@ -23,7 +24,7 @@ use std::process::{Command, Stdio};
 #[command(after_help = AFTER_HELP)]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file, relative to the top of the repository
-    #[arg(value_name = "LOOP")]
+    #[arg(value_name = "LOOP", add = completing::loops())]
     path: String,
     /// Account that the job counts for
     #[arg(long, value_name = "NAME")]
@@ -56,7 +57,7 @@ pub struct Args {
     #[arg(long, value_name = "D")]
     timeout: Option<String>,
     /// Override a key of the loop file; repeatable
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = completing::keys(""))]
     set: Vec<String>,
     /// Operator's join line, or a file that contains it [default: $DOGWATCH_FLEET, or that of `fleet init`]
     #[arg(long, value_name = "FILE")]

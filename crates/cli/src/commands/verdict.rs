@@ -20,7 +20,7 @@ use std::path::PathBuf;
 #[command(group(clap::ArgGroup::new("label").required(true).args(["wrong", "right"])))]
 pub struct Args {
     /// Run id, the end of one, or the name of a loop
-    #[arg(value_name = "RUN")]
+    #[arg(value_name = "RUN", add = crate::completing::runs())]
     run: String,
     /// Number of the iteration that was stopped
     #[arg(value_name = "N")]

@@ -39,7 +39,7 @@ pub struct Args {
     #[arg(long = "allow-repo", value_name = "URL", required = true)]
     repositories: Vec<String>,
     /// Agent that jobs may use, e.g. claude; repeatable [default: any]
-    #[arg(long = "allow-agent", value_name = "NAME")]
+    #[arg(long = "allow-agent", value_name = "NAME", add = crate::completing::agents())]
     agents: Vec<String>,
     /// Directory for caches and checkouts [default: a directory of the user's state]
     #[arg(long, value_name = "DIR")]

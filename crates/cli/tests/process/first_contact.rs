@@ -93,15 +93,15 @@ fn every_command_has_a_manual_page() {
 
 // --- completions ------------------------------------------------------------------------------------------
 
-/// Returns what bash offers at the end of this line, after it has loaded the script.
+/// Returns what bash offers at the end of this line, after it has loaded the script. Like bash, it splits words at `=`.
 fn bash(project: &Project, line: &str) -> Vec<String> {
     let script = r#"
 source <(dogwatch completions bash)
-read -ra COMP_WORDS <<<"$LINE"
+read -ra COMP_WORDS <<<"${LINE//=/ = }"
 case "$LINE" in *' ') COMP_WORDS+=("");; esac
 COMP_CWORD=$((${#COMP_WORDS[@]} - 1)) COMP_LINE=$LINE COMP_POINT=${#LINE} COMP_TYPE=9
 command=$(complete -p dogwatch); command=${command##* -F }; command=${command%% *}
-"$command" dogwatch "${COMP_WORDS[COMP_CWORD]}" "${COMP_WORDS[COMP_CWORD-1]}"
+"$command" dogwatch "${COMP_WORDS[COMP_CWORD]#=}" "${COMP_WORDS[COMP_CWORD-1]}"
 printf '%s\n' "${COMPREPLY[@]}"
 "#;
     let program = Path::new(env!("CARGO_BIN_EXE_dogwatch")).parent().expect("a directory");
@@ -138,6 +138,66 @@ fn bash_completes_commands_options_runs_loops_and_keys() {
     let keys = bash(&project, "dogwatch check loop --set notify.te");
     assert_eq!(keys, ["notify.telegram.token=", "notify.telegram.chat=", "notify.telegram.api="]);
     assert!(bash(&project, "dogwatch run nowhere").is_empty());
+}
+
+#[test]
+fn bash_completes_the_words_of_a_closed_set() {
+    let project = Project::acting("say hi");
+    for (line, wanted) in [
+        ("run --profile ", &["quick", "standard", "deep", "learned"][..]),
+        ("run --profile=d", &["deep"]),
+        ("exec --profile ", &["quick", "standard", "deep"]),
+        ("replay x --profile ", &["quick", "standard", "deep"]),
+        ("run --agent c", &["claude", "codex"]),
+        ("init --agent c", &["claude", "codex"]),
+        ("replay x --agent p", &["plain"]),
+        ("run --set prof", &["profile="]),
+        ("run --set profile=", &["quick", "standard", "deep", "learned"]),
+        ("run --set profile=d", &["deep"]),
+        ("run --set=profile=d", &["deep"]),
+        ("run --set profile=deep --set sandbox.required=", &["true", "false"]),
+        ("run --set agent=c", &["claude", "codex"]),
+        ("run --set delay=", &[]),
+        ("run --set nothing=", &[]),
+        ("exec --set watchdog.ses", &["watchdog.session="]),
+        ("exec --set prof", &[]),
+        ("man sta", &["status"]),
+        ("man fleet dr", &["drain"]),
+        ("man dr", &[]),
+    ] {
+        assert_eq!(bash(&project, &format!("dogwatch {line}")), wanted, "{line}");
+    }
+}
+
+#[test]
+fn bash_completes_runs_and_loops_in_every_command_that_takes_one() {
+    let project = Project::acting("say hi");
+    project.run(&["-n", "1"]).assert_code(0);
+    for command in ["verdict", "undo", "replay"] {
+        let found = bash(&project, &format!("dogwatch {command} lo"));
+        assert!(found.contains(&"loop".to_owned()), "{command}: {found:?}");
+    }
+    for command in ["run", "check", "notify", "forecast", "submit"] {
+        assert_eq!(bash(&project, &format!("dogwatch {command} lo")), ["loop"], "{command}");
+    }
+}
+
+#[test]
+fn loops_come_before_other_directories_and_graph_files() {
+    let project = Project::new();
+    for dir in ["z-loop", "loops", "loops/deeper", ".hidden"] {
+        std::fs::create_dir(project.path(dir)).expect("a directory");
+    }
+    for file in ["z-loop/RALPH.md", "loops/deeper/RALPH.md", "graph.yaml", "notes.txt"] {
+        project.file(file, "");
+    }
+    // Options follow. The project has a directory `loop` without a loop.
+    let wanted = ["z-loop", "loop/", "loops/", "graph.yaml", "-n"];
+    assert_eq!(bash(&project, "dogwatch run ")[..wanted.len()], wanted);
+    assert_eq!(bash(&project, "dogwatch run loops/"), ["loops/deeper"]);
+    assert_eq!(bash(&project, "dogwatch run .h"), [".hidden/"]);
+    let absolute = project.path("z").display().to_string();
+    assert_eq!(bash(&project, &format!("dogwatch run {absolute}")), [format!("{absolute}-loop")]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ mod table;
 mod timeline;
 mod transcript;
 
+use crate::completing;
 use crate::error::CliError;
 use crate::runs::{Which, note};
 use dogwatch_config::nearest;
@@ -32,15 +33,16 @@ use std::path::{Path, PathBuf};
 #[derive(clap::Args)]
 pub struct Args {
     /// Run, journal of a run, timeline, or transcript of an agent
+    #[arg(add = completing::runs_and_files())]
     file: PathBuf,
     /// Agent that printed the lines of a timeline: claude, codex, opencode, gemini or plain
-    #[arg(long, value_name = "NAME")]
+    #[arg(long, value_name = "NAME", add = completing::words(ReaderName::NAMES))]
     agent: Option<String>,
     /// Watchdog limits to use: quick, standard or deep
-    #[arg(long, value_name = "P")]
+    #[arg(long, value_name = "P", add = completing::words(&Profile::FIXED.map(Profile::as_str)))]
     profile: Option<String>,
     /// Override a key of the policy, e.g. --set watchdog.idle=5m
-    #[arg(long = "set", value_name = "KEY=VALUE")]
+    #[arg(long = "set", value_name = "KEY=VALUE", add = completing::keys("watchdog."))]
     set: Vec<String>,
     /// Replay only the sessions of this node of a run
     #[arg(long, value_name = "NAME")]
