@@ -49,19 +49,12 @@ pub fn write() -> std::io::Result<PathBuf> {
     Ok(dir)
 }
 
-/// Returns the comment with which a file in `dir` names its schema, after writing the schemas. None if `dir` is not below
-/// the current directory, or the schemas cannot be written: `init` works without them.
+/// Returns the comment with which a file in `dir` names its schema, after making `dir` and writing the schemas. None if `dir`
+/// is not below the current directory, or the schemas cannot be written: `init` works without them.
 pub fn modeline(dir: &Path, file: File) -> Option<String> {
-    let mut up = String::new();
-    for part in dir.components() {
-        match part {
-            std::path::Component::CurDir => {}
-            std::path::Component::Normal(_) => up.push_str("../"),
-            std::path::Component::Prefix(_)
-            | std::path::Component::RootDir
-            | std::path::Component::ParentDir => return None,
-        }
-    }
+    std::fs::create_dir_all(dir).ok()?;
+    let (dir, here) = (dir.canonicalize().ok()?, std::env::current_dir().ok()?);
+    let up = "../".repeat(dir.strip_prefix(here).ok()?.components().count());
     let schemas = write().ok()?;
     Some(format!("# yaml-language-server: $schema={up}{}\n", schemas.join(file.file_name()).display()))
 }

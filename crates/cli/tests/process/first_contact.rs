@@ -374,11 +374,16 @@ fn the_schemas_refuse_what_check_refuses() {
 #[test]
 fn init_names_a_schema_that_is_there() {
     let project = Project::new();
-    project.call(&["init", "a/b", "--agent", "sh"]).assert_code(0);
-    let text = project.read("a/b/RALPH.md");
-    let line = text.lines().nth(1).expect("a second line");
-    let path = line.strip_prefix("# yaml-language-server: $schema=").expect("a modeline");
-    assert_eq!(path, "../../.dogwatch/schema/loop.json");
+    let absolute = project.path("a/c").display().to_string();
+    for (dir, file) in
+        [("a/b", "a/b/RALPH.md"), (absolute.as_str(), "a/c/RALPH.md"), ("../work/a/d", "a/d/RALPH.md")]
+    {
+        project.call(&["init", dir, "--agent", "sh"]).assert_code(0);
+        let text = project.read(file);
+        let line = text.lines().nth(1).expect("a second line");
+        let path = line.strip_prefix("# yaml-language-server: $schema=").expect("a modeline");
+        assert_eq!(path, "../../.dogwatch/schema/loop.json", "{dir}");
+    }
     let schema: Value = serde_json::from_str(&project.read(".dogwatch/schema/loop.json")).expect("JSON");
     assert_eq!(schema["properties"]["agent"]["type"], "string");
     assert_eq!(project.read(".dogwatch/.gitignore"), "*\n");
