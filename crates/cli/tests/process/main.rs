@@ -40,6 +40,7 @@ mod moving_in;
 mod notify;
 mod other_hosts;
 mod output_in_tree;
+mod packaged;
 mod planted;
 mod prices;
 mod record;
