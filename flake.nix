@@ -1,6 +1,6 @@
 # Untested: written from the documentation of Nix. `nix run . -- demo` builds from source.
 {
-  description = "Keeps coding agents working while nobody watches";
+  description = "Run coding agents unattended";
 
   inputs.nixpkgs.url = "github:NixOS/nixpkgs/nixos-unstable";
 

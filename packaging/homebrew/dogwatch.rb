@@ -1,6 +1,6 @@
 # Untested: written from Homebrew's documentation. Replace VERSION, SHA256 and REPOSITORY.
 class Dogwatch < Formula
-  desc "Keeps coding agents working while nobody watches"
+  desc "Run coding agents unattended"
   homepage "REPOSITORY"
   url "REPOSITORY/releases/download/vVERSION/dogwatch-VERSION-x86_64-linux-gnu.tar.gz"
   sha256 "SHA256"

@@ -45,7 +45,7 @@ use std::process::ExitCode;
 /// dogwatch loops an agent over a prompt, stops sessions that are stuck, backs off after failures, leaves no
 /// process behind and keeps a record that explains every decision.
 #[derive(Parser)]
-#[command(name = "dogwatch", version = version::version(), about, long_about, max_term_width = 100, after_help = AFTER_HELP)]
+#[command(name = "dogwatch", version = version::version(), max_term_width = 100, after_help = AFTER_HELP)]
 // clap's own flag prints the version as soon as it is read, and ignores mistakes in the rest of the line.
 #[command(disable_version_flag = true)]
 struct Cli {

@@ -6,6 +6,7 @@ mod documents;
 mod events_page;
 mod examples;
 mod files;
+mod packaging;
 mod purity;
 
 use std::path::{Path, PathBuf};
