@@ -56,7 +56,9 @@ fn commit(profile: &str) -> Option<String> {
     git(&["rev-parse", "--short=12", "HEAD"]).filter(|commit| is_commit(commit))
 }
 
+/// Accepts the marks of scripts/package and of Nix for a work tree with changes.
 fn is_commit(text: &str) -> bool {
+    let text = text.strip_suffix("-modified").or(text.strip_suffix("-dirty")).unwrap_or(text);
     (7..=40).contains(&text.len()) && text.bytes().all(|b| b.is_ascii_hexdigit())
 }
 
