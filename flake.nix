@@ -24,8 +24,8 @@
           doCheck = false;
           nativeBuildInputs = [ pkgs.installShellFiles ];
           postInstall = ''
-            $out/bin/dogwatch man > dogwatch.1
-            installManPage dogwatch.1
+            $out/bin/dogwatch man --dir man
+            installManPage man/*.1
             installShellCompletion --cmd dogwatch \
               --bash <($out/bin/dogwatch completions bash) \
               --zsh <($out/bin/dogwatch completions zsh) \

@@ -11,7 +11,7 @@ class Dogwatch < Formula
 
   def install
     bin.install "dogwatch"
-    man1.install "man/dogwatch.1"
+    man1.install Dir["man/*.1"]
     bash_completion.install "completions/dogwatch"
     zsh_completion.install "completions/_dogwatch"
     fish_completion.install "completions/dogwatch.fish"
