@@ -9,19 +9,29 @@ const { isatty } = require("node:tty");
 const PACKAGES = { "linux-x64": "dogwatch-linux-x64" };
 const platform = `${process.platform}-${process.arch}`;
 
+function fail(code, error, help) {
+  console.error(`error: ${error}`);
+  if (help) console.error(`help: ${help}`);
+  process.exit(code);
+}
+
+// The binary needs glibc. Package managers leave it out on a system with musl, or it does not start there.
+function refuseMusl() {
+  if (process.report.getReport().header.glibcVersionRuntime) return;
+  fail(2, "there is no dogwatch for musl", "use a system with glibc, such as the image node:slim, or build it from source");
+}
+
 function binary() {
   const name = PACKAGES[platform];
   if (!name) {
-    console.error(`error: there is no dogwatch for ${platform}`);
-    console.error(`help: it runs on ${Object.keys(PACKAGES).join(", ")}; build it from source elsewhere`);
-    process.exit(2);
+    const known = Object.keys(PACKAGES).join(", ");
+    fail(2, `there is no dogwatch for ${platform}`, `it runs on ${known}; build it from source elsewhere`);
   }
   try {
     return require.resolve(`${name}/dogwatch`);
   } catch {
-    console.error(`error: the package ${name} is not installed`);
-    console.error("help: install dogwatch without --omit=optional (npm) or --no-optional (yarn, pnpm)");
-    process.exit(2);
+    refuseMusl();
+    fail(2, `the package ${name} is not installed`, "install dogwatch without --omit=optional (npm) or --no-optional (yarn, pnpm)");
   }
 }
 
@@ -31,7 +41,7 @@ const terminal = [0, 1, 2].some((fd) => isatty(fd));
 process.on("SIGINT", () => terminal || child.kill("SIGINT"));
 for (const signal of ["SIGTERM", "SIGHUP"]) process.on(signal, () => child.kill(signal));
 child.on("error", (error) => {
-  console.error(`error: cannot start dogwatch: ${error.message}`);
-  process.exit(5);
+  refuseMusl();
+  fail(5, `cannot start dogwatch: ${error.message}`);
 });
 child.on("exit", (code, signal) => process.exit(signal ? 128 + constants.signals[signal] : code));
