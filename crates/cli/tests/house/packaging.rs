@@ -45,3 +45,42 @@ fn the_commit_of_a_build_may_be_marked_as_changed() {
         assert!(text.lines().any(|found| found == line), "{given}: {text}");
     }
 }
+
+/// Returns the script of a step of the release.
+fn release_step(name: &str) -> String {
+    let workflow = read(&root().join(".github/workflows/release.yml"));
+    let step = workflow.split(&format!("- name: {name}\n")).nth(1).expect("the step");
+    let script = step.split("run: |\n").nth(1).expect("a script");
+    script
+        .lines()
+        .take_while(|line| line.starts_with("          "))
+        .fold(String::new(), |all, line| all + line + "\n")
+}
+
+#[test]
+fn a_release_publishes_only_the_npm_packages_that_are_missing() {
+    let dir = tempfile::tempdir().expect("a directory");
+    let npm = "#!/bin/sh\necho \"$@\" >> log\nif [ $1 = view ]; then grep -xF \"$2\" published; fi\n";
+    std::fs::write(dir.path().join("npm"), npm).expect("writes");
+    std::fs::create_dir(dir.path().join("packages")).expect("a directory");
+    for name in
+        ["dogwatch-linux-x64-0.1.0.tgz", "dogwatch-0.1.0.tgz", "dogwatch-0.1.0-x86_64-linux-gnu.tar.gz"]
+    {
+        std::fs::write(dir.path().join("packages").join(name), "").expect("writes");
+    }
+    let script = format!("chmod +x npm; PATH=$PWD:$PATH\n{}", release_step("npm"));
+    let views = "view dogwatch-linux-x64@0.1.0 version\n";
+    let platform = "publish --access public ./packages/dogwatch-linux-x64-0.1.0.tgz\n";
+    let main = "view dogwatch@0.1.0 version\npublish --access public ./packages/dogwatch-0.1.0.tgz\n";
+    for (published, calls) in
+        [("", format!("{views}{platform}{main}")), ("dogwatch-linux-x64@0.1.0\n", format!("{views}{main}"))]
+    {
+        std::fs::write(dir.path().join("published"), published).expect("writes");
+        std::fs::write(dir.path().join("log"), "").expect("writes");
+        let done =
+            Command::new("bash").args(["-eo", "pipefail", "-c", &script]).current_dir(dir.path()).output();
+        let done = done.expect("bash is installed");
+        assert!(done.status.success(), "{}", String::from_utf8_lossy(&done.stderr));
+        assert_eq!(read(&dir.path().join("log")), calls);
+    }
+}
