@@ -179,3 +179,27 @@ fn a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_conn
     project.run(&["-n", "1"]).assert_code(0);
     assert_eq!(project.lines("done"), ["system", "tree", "NETRC", "LIST"]);
 }
+
+/// The mount is made outside of the user namespace of the run, as on a machine whose disks have these options.
+#[test]
+fn files_are_protected_on_a_file_system_without_access_times() {
+    if !is_supported() {
+        return;
+    }
+    let project = attempting("sandbox: {mode: worktree, required: true}", &WRITES);
+    std::fs::create_dir(project.path("mnt")).expect("a directory");
+    let script = "mount -t tmpfs -o noatime,nodiratime none mnt || exit 77
+        cp -r .git dogwatch.toml agent.sh loop mnt && cd mnt
+        unshare -Urm \"$0\" run loop -n 1 && cat done";
+    let mut command = Command::new("unshare");
+    project.set_environment(&mut command);
+    command.args(["-Urm", "sh", "-c", script, env!("CARGO_BIN_EXE_dogwatch")]);
+    let out = command.output().expect("unshare is there");
+    if out.status.code() == Some(77) {
+        println!("skipped: cannot mount a file system here");
+        return;
+    }
+    let text = String::from_utf8_lossy(&out.stdout).into_owned();
+    let done: Vec<&str> = text.lines().skip_while(|line| *line != "tree").collect();
+    assert_eq!(done, ["tree", "git", "temporary", "null"], "{text}{}", String::from_utf8_lossy(&out.stderr));
+}

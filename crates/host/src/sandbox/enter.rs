@@ -59,7 +59,8 @@ impl Support {
     }
 }
 
-/// Asks a process of its own what this machine supports, because the answer changes the process.
+/// Asks a process of its own what this machine supports in the current directory, because the answer changes the
+/// process.
 pub fn support() -> io::Result<Support> {
     let mut command = Command::new(std::env::current_exe()?);
     let output = command.arg(ARGUMENT).stdin(Stdio::null()).stderr(Stdio::null()).output()?;
@@ -125,15 +126,17 @@ impl Sandboxed {
             return Err("the kernel cannot enforce all of it, and `sandbox.required` is set".to_owned());
         }
         let here = std::env::current_dir();
-        match mounts::protect(&policy.protect, &policy.write) {
-            Err(error) if policy.required => {
-                return Err(format!("cannot protect files of dogwatch: {error}"));
-            }
-            // The current directory may be below a new mount, which hides it from relative paths.
-            Ok(()) => here
-                .and_then(std::env::set_current_dir)
-                .map_err(|e| format!("cannot enter the work tree: {e}"))?,
+        let protected = |error: io::Error| format!("cannot protect files of dogwatch: {error}");
+        match mounts::separate() {
+            // A machine that does not allow it was reported before the run started.
+            Err(error) if policy.required => return Err(protected(error)),
             Err(_) => {}
+            Ok(()) => {
+                mounts::protect(&policy.protect, &policy.write).map_err(protected)?;
+                // The current directory may be below a new mount, which hides it from relative paths.
+                here.and_then(std::env::set_current_dir)
+                    .map_err(|e| format!("cannot enter the work tree: {e}"))?;
+            }
         }
         match &rules.ruleset {
             Some(ruleset) => {
@@ -176,7 +179,7 @@ fn rules(policy: &Policy) -> Result<Rules, landlock::RulesetError> {
     Ok(Rules { ruleset, complete })
 }
 
-/// Returns each path once. A path below another one stays, because it may be a link that leads elsewhere.
+/// Returns each path once.
 fn distinct(paths: &[PathBuf]) -> BTreeSet<&PathBuf> {
     paths.iter().collect()
 }
@@ -184,8 +187,10 @@ fn distinct(paths: &[PathBuf]) -> BTreeSet<&PathBuf> {
 /// Prints what this machine supports, for [`support`].
 pub fn probe() -> ExitCode {
     let landlock = (1_u32..=6).rev().find(|version| is_supported(*version)).unwrap_or(0);
-    let dir = std::env::temp_dir();
-    let mounts = if mounts::protect(&[dir], &[]).is_ok() { "mounts" } else { "none" };
+    // Where a run works, because file systems differ.
+    let here = std::env::current_dir().unwrap_or_else(|_| PathBuf::from("/"));
+    let mounts = mounts::separate().and_then(|()| mounts::protect(&[here], &[]));
+    let mounts = if mounts.is_ok() { "mounts" } else { "none" };
     let _ = writeln!(io::stdout(), "{landlock} {mounts}");
     ExitCode::SUCCESS
 }

@@ -16,7 +16,7 @@ mod stopped;
 mod timer;
 
 pub use fork_job::{Surroundings, fork_job};
-pub use namespace::{own_mounts, restrict_self};
+pub use namespace::{own_mounts, restrict_self, set_read_only};
 pub use process::{
     Forked, ReapedChild, Waited, close_from, fork, is_unreaped, move_to, unread_by_peer, wait_any,
 };

@@ -1,5 +1,6 @@
 //! Separates this process from others: a private mount table, and the rules of Landlock.
 
+use rustix::mount::MountAttrFlags;
 use rustix::thread::UnshareFlags;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
@@ -12,6 +13,26 @@ pub fn own_mounts(user: bool) -> io::Result<()> {
     // leave the descriptors alone.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNS | user)? };
     Ok(())
+}
+
+/// Makes a mount read-only or writable, and leaves its other flags alone.
+pub fn set_read_only(mount: BorrowedFd<'_>, read_only: bool) -> io::Result<()> {
+    let flag = u64::from(MountAttrFlags::MOUNT_ATTR_RDONLY.bits());
+    // `struct mount_attr`: flags to set, flags to clear, propagation, and a user namespace.
+    let attr: [u64; 4] = if read_only { [flag, 0, 0, 0] } else { [0, flag, 0, 0] };
+    // SAFETY: the path is a string that ends with a null byte, and the kernel reads only the 32 bytes of `attr`, whose size
+    // it gets. Both live until the call returns.
+    let done = unsafe {
+        libc::syscall(
+            libc::SYS_mount_setattr,
+            mount.as_raw_fd(),
+            c"".as_ptr(),
+            libc::AT_EMPTY_PATH,
+            &raw const attr,
+            size_of_val(&attr),
+        )
+    };
+    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
 /// Applies a ruleset of Landlock to this thread and everything that it starts. It cannot be undone.
