@@ -278,6 +278,9 @@ CLAIMS = [
     ("sandbox", "a strict session reads the home directory", one(HOST + "sandbox/enter.rs",
         "if strict { &policy.read }", "if strict && !MUTATED { &policy.read }"),
         ["a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_connects_only_to_listed_ports"]),
+    ("sandbox", "a strict session reads all of /run", one(HOST + "sandbox/policy.rs",
+        "= SYSTEM.iter().map(PathBuf::from)", '= SYSTEM.iter().chain(MUTATED.then_some(&"/run")).map(PathBuf::from)'),
+        ["a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_connects_only_to_listed_ports"]),
     ("sandbox", "a strict session connects to every port", [
         (HOST + "sandbox/enter.rs", "    if strict {\n        ruleset =", "    if strict && !MUTATED {\n        ruleset ="),
         (HOST + "sandbox/enter.rs", "    if strict {\n        for port", "    if strict && !MUTATED {\n        for port")],

@@ -163,6 +163,9 @@ fn a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_conn
         ("tree", "cat agent.sh"),
         ("NETRC", "cat ~/.netrc"),
         ("LIST", "ls ~/"),
+        ("NPM", "cat ~/.npmrc"),
+        ("GIT", "cat ~/.config/git/credentials"),
+        ("RUN", "ls /run"),
         ("OTHER", "cat ../other/file"),
         ("CONNECT", connect.as_str()),
     ];
@@ -172,12 +175,21 @@ fn a_strict_session_reads_neither_the_home_directory_nor_other_projects_and_conn
         let project = attempting(&format!("sandbox: {{mode: strict{ports}}}"), &attempts);
         std::fs::create_dir(project.outside("other")).expect("a directory");
         std::fs::write(project.outside("other/file"), "x").expect("writes");
+        put_credentials(&project);
         project.run(&["-n", "1"]).assert_code(0);
         assert_eq!(project.lines("done"), wanted, "{:?}", project.lines("log"));
     }
-    let project = attempting("sandbox: worktree", &attempts[..4]);
+    let project = attempting("sandbox: worktree", &attempts[..7]);
+    put_credentials(&project);
     project.run(&["-n", "1"]).assert_code(0);
-    assert_eq!(project.lines("done"), ["system", "tree", "NETRC", "LIST"]);
+    assert_eq!(project.lines("done"), ["system", "tree", "NETRC", "LIST", "NPM", "GIT", "RUN"]);
+}
+
+fn put_credentials(project: &Project) {
+    std::fs::create_dir_all(project.outside("home/.config/git")).expect("a directory");
+    for file in ["home/.npmrc", "home/.config/git/credentials"] {
+        std::fs::write(project.outside(file), "secret").expect("writes");
+    }
 }
 
 /// The mount is made outside of the user namespace of the run, as on a machine whose disks have these options.

@@ -12,14 +12,34 @@ use std::path::{Path, PathBuf};
 /// The TCP ports that every strict session may connect to: HTTP and HTTPS.
 const WEB_PORTS: [u16; 2] = [80, 443];
 
-/// System directories that strict sessions may read. The home directory and other projects are not among them.
-const SYSTEM: [&str; 15] = [
-    "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/usr", "/etc", "/opt", "/nix", "/snap", "/proc", "/sys",
-    "/dev", "/run", "/var/lib",
+/// System directories that strict sessions may read. The home directory and other projects are not among them. `/run` holds
+/// secrets too, so only what name resolution needs is listed; `/etc/resolv.conf` is a link on many systems.
+const SYSTEM: [&str; 20] = [
+    "/bin",
+    "/sbin",
+    "/lib",
+    "/lib32",
+    "/lib64",
+    "/usr",
+    "/etc",
+    "/etc/resolv.conf",
+    "/opt",
+    "/nix",
+    "/snap",
+    "/proc",
+    "/sys",
+    "/dev",
+    "/run/NetworkManager",
+    "/run/nscd",
+    "/run/resolvconf",
+    "/run/systemd/resolve",
+    "/run/systemd/userdb",
+    "/var/lib",
 ];
 
 /// Files in the home directory that tools read and that hold no secrets.
-const HOME_FILES: [&str; 4] = [".gitconfig", ".config/git", ".npmrc", ".editorconfig"];
+const HOME_FILES: [&str; 5] =
+    [".gitconfig", ".config/git/config", ".config/git/ignore", ".config/git/attributes", ".editorconfig"];
 
 /// The limits of one session.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
