@@ -16,6 +16,7 @@ use dogwatch_core::record::view::View;
 use dogwatch_core::settings::Plan;
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::driver::{Driver, Reporter, Setup};
+use dogwatch_host::sandbox::Ground;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{self, Journal};
 use dogwatch_host::store::lock::{Holder, Lock, Place};
@@ -140,6 +141,7 @@ fn drive_under(
         lock,
         state_dir: state_dir.clone(),
         work_dir: dir.to_owned(),
+        ground: Ground::around(dir, &loop_file),
         loop_file,
         loop_text,
         nonce,

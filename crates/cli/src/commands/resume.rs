@@ -16,6 +16,7 @@ use dogwatch_core::run::input::Input;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
 use dogwatch_host::leash::Leash;
+use dogwatch_host::sandbox::Ground;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::journal::{Integrity, Journal, Loaded, repair};
@@ -248,7 +249,8 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         .map_err(|why| refuse(found, &why))?;
     run.know_windows(WindowStore::of_user().of_plan(run.plan()));
     let hidden = secrets::of(run.plan());
-    notices.extend(sandboxing::examine(run.plan())?);
+    let ground = Ground::around(&file.work_dir, &file.path);
+    notices.extend(sandboxing::examine(run.plan(), &ground)?);
     let run = run.filtered(Box::new(|event| hidden.hide_in(event)));
     let durability = fleet_job::durability(&found.dir);
     let journal = Journal::reopen_as(&found.dir, &loaded, durability)
@@ -265,6 +267,7 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
+        ground,
         lock: held.lock,
         nonce: held.nonce,
         leash: how.leash,

@@ -23,6 +23,7 @@ use dogwatch_core::text::shell::command_line;
 use dogwatch_host::clock;
 use dogwatch_host::driver::Setup;
 use dogwatch_host::git::snapshot::Pristine;
+use dogwatch_host::sandbox::Ground;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
@@ -30,7 +31,7 @@ use dogwatch_host::store::learned::{Depth, Loop};
 use dogwatch_host::store::lock::Place;
 use dogwatch_host::store::windows::WindowStore;
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Loop an agent over a prompt, or run a graph of nodes
 ///
@@ -96,7 +97,8 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let file = LoopFile::find(&args.path)?;
     let loaded = args.load(&file)?;
     pinning::refuse_empty(&loaded.plan, &file.work_dir)?;
-    let sandbox = sandboxing::examine(&loaded.plan)?;
+    let ground = Ground::around(&file.work_dir, Path::new(file.shown()));
+    let sandbox = sandboxing::examine(&loaded.plan, &ground)?;
     fits_the_record(&loaded)?;
     let log_dir = args.log_dir.map(LogDir::make).transpose()?;
     let prices = prices::load()?;
@@ -107,7 +109,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let place = Place { work_dir: &file.work_dir, loop_file: &file.path, state_dir: &state };
     let held = hold(place, &run_id)?;
     let mut loaded = loaded;
-    let git = dogwatch_host::store::home::work_tree(&file.work_dir).join(".git").exists();
+    let git = ground.work_tree.join(".git").exists();
     loaded.plan.snapshots = git;
     let no_record = |e: std::io::Error| {
         CliError::with_help(
@@ -143,6 +145,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         work_dir: file.work_dir,
         loop_file: file.path,
         loop_text: file.text,
+        ground,
         lock: held.lock,
         nonce: held.nonce,
         leash,

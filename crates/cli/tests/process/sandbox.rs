@@ -2,6 +2,7 @@
 
 use crate::kit::{GRACES, Project, Running, kinds, one};
 use std::os::linux::net::SocketAddrExt;
+use std::os::unix::fs::symlink;
 use std::os::unix::net::{SocketAddr, UnixListener};
 use std::process::Command;
 
@@ -17,16 +18,19 @@ pub fn is_supported() -> bool {
     is
 }
 
+fn git(project: &Project, args: &[&str]) {
+    let mut command = Command::new("git");
+    project.set_environment(&mut command);
+    let out = command.args(["-c", "user.name=x", "-c", "user.email=x@x"]).args(args).output();
+    let out = out.expect("git is there");
+    assert!(out.status.success(), "{args:?}: {}", String::from_utf8_lossy(&out.stderr));
+}
+
 /// Makes a git project whose agent runs the attempts of a shell script. Each attempt is a line `NAME: COMMAND`; the
 /// names of those that succeed are appended to the file `done`.
 fn attempting(sandbox: &str, attempts: &[(&str, &str)]) -> Project {
     let project = Project::new();
-    let git = |args: &[&str]| {
-        let mut command = Command::new("git");
-        project.set_environment(&mut command);
-        assert!(command.args(args).output().expect("git is there").status.success());
-    };
-    git(&["init", "-q"]);
+    git(&project, &["init", "-q"]);
     project.file("dogwatch.toml", "");
     let lines = attempts
         .iter()
@@ -190,6 +194,135 @@ fn put_credentials(project: &Project) {
     for file in ["home/.npmrc", "home/.config/git/credentials"] {
         std::fs::write(project.outside(file), "secret").expect("writes");
     }
+}
+
+#[test]
+fn what_a_session_leaves_in_the_work_tree_allows_later_sessions_and_runs_no_more() {
+    if !is_supported() {
+        return;
+    }
+    let attempts = [
+        ("planted", "echo gitdir: ~ >.git; rm -rf cache .venv/lib; ln -s ~/victim cache; ln -s ~ .venv/lib"),
+        ("WRITE", "echo x >~/victim/file"),
+        ("READ", "cat ~/.netrc"),
+    ];
+    for (mode, attempts) in [("worktree", &attempts[..2]), ("strict", &attempts)] {
+        let project =
+            attempting(&format!("sandbox: {{mode: {mode}, write: [cache], required: true}}"), attempts);
+        std::fs::remove_dir_all(project.path(".git")).expect("a repository");
+        for dir in [project.path("cache"), project.path(".venv/bin"), project.outside("home/victim")] {
+            std::fs::create_dir_all(dir).expect("a directory");
+        }
+        let programs =
+            [project.path(".venv/bin"), project.outside("home")].map(|dir| dir.display().to_string());
+        let path = format!("{}:{}", programs.join(":"), std::env::var("PATH").expect("a path"));
+        for _ in 0..2 {
+            let mut command = project.command(&["run", "loop", "-n", "2"]);
+            command.env("PATH", &path);
+            Running::start(command).finish().assert_code(0);
+        }
+        assert_eq!(project.lines("done"), ["planted"; 4], "{mode}: {:?}", project.lines("log"));
+        assert!(!project.outside("home/hooks").exists(), "dogwatch created hooks outside");
+    }
+}
+
+#[test]
+fn a_session_cannot_replace_a_link_or_file_that_leads_to_what_is_protected() {
+    if !is_supported() {
+        return;
+    }
+    let attempts = [
+        ("commit", "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x"),
+        ("MAIN", "echo x >../new"),
+        ("UNLINK", "rm .git"),
+        ("RELINK", "echo gitdir: evil >.git"),
+        ("COMMON", "echo /evil >$(git rev-parse --git-dir)/commondir"),
+        ("HOOKS", "rm ../.git/hooks"),
+        ("HOOK", "echo x >../.git/hooks/pre-commit"),
+        ("LOOP", "rm loop/RALPH.md"),
+        ("LOOPS", "mv loop other"),
+    ];
+    let project = attempting("sandbox: {mode: worktree, required: true}", &attempts);
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "x"]);
+    git(&project, &["worktree", "add", "-q", "wt"]);
+    std::fs::remove_dir_all(project.path(".git/hooks")).expect("hooks");
+    std::fs::create_dir_all(project.path("wt/real")).expect("a directory");
+    std::fs::create_dir(project.path(".githooks")).expect("a directory");
+    for (from, to) in [("agent.sh", "wt/agent.sh"), ("loop/RALPH.md", "wt/real/RALPH.md")] {
+        std::fs::rename(project.path(from), project.path(to)).expect("moves");
+    }
+    symlink("../.githooks", project.path(".git/hooks")).expect("a link");
+    symlink("real", project.path("wt/loop")).expect("a link");
+    let mut command = project.command(&["run", "loop", "-n", "2"]);
+    command.current_dir(project.path("wt"));
+    Running::start(command).finish().assert_code(0);
+    assert_eq!(project.lines("wt/done"), ["commit"; 2], "{:?}", project.lines("wt/log"));
+}
+
+#[test]
+fn a_session_in_a_worktree_of_its_own_node_cannot_leave_it_through_its_git_file() {
+    if !is_supported() {
+        return;
+    }
+    let project = Project::new();
+    git(&project, &["init", "-q"]);
+    git(&project, &["commit", "-q", "--allow-empty", "-m", "x"]);
+    let main = project.path("").display().to_string();
+    let attempts = [
+        "git -c user.name=x -c user.email=x@x commit -q --allow-empty -m x || echo COMMIT",
+        "rm .git && echo UNLINK",
+        "echo gitdir: evil >.git && echo RELINK",
+        &format!("echo x >{main}/new && echo MAIN"),
+    ];
+    let script = project.outside("agent.sh");
+    std::fs::write(&script, format!("({}) >~/log 2>/dev/null", attempts.join("\n"))).expect("writes");
+    let settings = "worktree: true\nsandbox: {mode: worktree, write: [~/log], required: true}";
+    std::fs::write(project.outside("home/log"), "untouched").expect("writes");
+    project.ralph(&format!("agent: sh {}\n{GRACES}\n{settings}", script.display()), "Go on.");
+    project.run(&["-n", "2"]);
+    let log = std::fs::read_to_string(project.outside("home/log")).expect("the agent ran");
+    assert_eq!(log, "", "these attempts succeeded");
+}
+
+#[test]
+fn a_session_in_a_subdirectory_does_not_write_the_record_at_the_top_of_the_work_tree() {
+    if !is_supported() {
+        return;
+    }
+    let attempts = [("tree", "echo x >../new"), ("RECORD", "echo x >>../.dogwatch/file")];
+    let project = attempting("sandbox: {mode: worktree, required: true}", &attempts);
+    for dir in [".dogwatch", "sub"] {
+        std::fs::create_dir(project.path(dir)).expect("a directory");
+    }
+    project.file(".dogwatch/file", "");
+    for name in ["agent.sh", "loop"] {
+        std::fs::rename(project.path(name), project.path("sub").join(name)).expect("moves");
+    }
+    let mut command = project.command(&["run", "loop", "-n", "1"]);
+    command.current_dir(project.path("sub"));
+    Running::start(command).finish().assert_code(0);
+    assert_eq!(project.lines("sub/done"), ["tree"], "{:?}", project.lines("sub/log"));
+}
+
+#[test]
+fn a_session_cannot_make_git_read_settings_elsewhere() {
+    if !is_supported() {
+        return;
+    }
+    let planted = [("planted", "mkdir evil; echo ../evil >.git/commondir")];
+    let sandbox = "sandbox: {mode: worktree, required: true}\ndone_when: [\"ls .git >listed\"]";
+    let project = attempting(sandbox, &planted);
+    let done = project.run(&["-n", "1"]);
+    done.assert_code(0);
+    assert_eq!(project.lines("done"), ["planted"]);
+    assert_eq!(kinds(&done.events(), "git_redirected").len(), 1);
+    let listed = project.lines("listed");
+    assert!(listed.contains(&"config".to_owned()) && !listed.contains(&"commondir".to_owned()), "{listed:?}");
+    // One that is there before the run is not dogwatch's to remove.
+    project.file(".git/commondir", ".");
+    let refused = project.run(&["-n", "1"]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("commondir"), "{}", refused.stderr);
 }
 
 /// The mount is made outside of the user namespace of the run, as on a machine whose disks have these options.

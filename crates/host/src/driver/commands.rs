@@ -192,8 +192,8 @@ impl HostShell<'_> {
     /// started in.
     pub(super) fn work_dir(&self, run: &Run, node: NodeIx) -> PathBuf {
         let Some(own) = self.own_tree(run, node) else { return self.paths.work_dir.clone() };
-        let top = home::work_tree(&self.paths.work_dir);
-        let inside = self.paths.work_dir.strip_prefix(&top).map(|inside| own.join(inside));
+        let inside =
+            self.paths.work_dir.strip_prefix(&self.paths.ground.work_tree).map(|inside| own.join(inside));
         inside.ok().filter(|dir| dir.is_dir()).unwrap_or(own)
     }
 

@@ -171,6 +171,7 @@ impl HostShell<'_> {
                 ..JobReport::default()
             },
             JobSink::Session(sink) => {
+                inputs.extend(self.remove_created(over.job.node));
                 let prompt = self.prompts.prompt_of(over.job);
                 let (report, error) = sink.finish(prompt, over.exit, over.leftovers.clone());
                 let result = report.totals.result.as_ref().map_or("", |result| result.text.as_str());

@@ -31,6 +31,7 @@ use crate::net::notify::Notifier;
 use crate::process::sample::Sampler;
 use crate::prompt::Prompter;
 use crate::prompt::recovery::Templates;
+use crate::sandbox::Ground;
 use crate::store::day::DayBook;
 use crate::store::home::{self, StateDir};
 use crate::store::journal::Journal;
@@ -50,6 +51,7 @@ use dogwatch_core::time::moment::Moment;
 use dogwatch_core::time::timer::Wakeup;
 use prompting::Prompts;
 use rustix::process::Signal;
+use sandboxing::Policies;
 use slots::Slots;
 use std::collections::BTreeSet;
 use std::io::{self, Write};
@@ -124,6 +126,8 @@ pub struct Setup {
     pub loop_file: PathBuf,
     /// The text of the loop file at the start.
     pub loop_text: String,
+    /// The work tree of the sessions.
+    pub ground: Ground,
     /// The locks of the loop.
     pub lock: Lock,
     /// The nonce of the run's processes.
@@ -154,6 +158,7 @@ struct HostShell<'f> {
     /// The running jobs and all keepers.
     slots: Slots,
     session_files: SessionFiles,
+    policies: Policies,
     prompts: Prompts,
     watchers: Watchers,
     /// Delivers notifications. Started with the first one.
@@ -174,6 +179,7 @@ struct Paths {
     work_dir: PathBuf,
     loop_dir: PathBuf,
     loop_file: PathBuf,
+    ground: Ground,
     lock: Lock,
     nonce: String,
     run_id: RunId,
@@ -238,6 +244,7 @@ impl<'f> Driver<'f> {
             clocks,
             slots: Slots::default(),
             session_files: SessionFiles::default(),
+            policies: Policies::default(),
             prompts: Prompts::new(
                 Prompter::new(setup.loop_file.clone(), &setup.loop_text, templates),
                 digester,
@@ -249,6 +256,7 @@ impl<'f> Driver<'f> {
                 work_dir: setup.work_dir,
                 loop_dir,
                 loop_file: setup.loop_file,
+                ground: setup.ground,
                 lock: setup.lock,
                 nonce: setup.nonce,
                 run_id: setup.run_id,

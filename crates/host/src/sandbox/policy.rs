@@ -1,12 +1,13 @@
 //! Decides which paths a session may touch.
 
 use super::enter::ARGUMENT;
+use super::ground::{GitDir, GitPlace, Ground};
 use crate::git::role;
 use crate::process::keeper::EnvChange;
-use crate::store::{home, safe_file};
+use crate::store::home;
 use dogwatch_core::settings::{ReaderName, SandboxMode, SandboxPolicy};
 use serde::{Deserialize, Serialize};
-use std::io::Read;
+use std::io;
 use std::path::{Path, PathBuf};
 
 /// The TCP ports that every strict session may connect to: HTTP and HTTPS.
@@ -60,6 +61,9 @@ pub struct Policy {
     pub make: Vec<PathBuf>,
     /// The directory for temporary files, created before the session starts.
     pub tmp: PathBuf,
+    /// A file that a session must not create. It cannot be protected, because it does not exist.
+    #[serde(skip)]
+    pub absent: Option<PathBuf>,
 }
 
 /// Where a session works.
@@ -72,7 +76,7 @@ pub struct Facts<'a> {
     /// The directory where the session starts.
     pub work_dir: &'a Path,
     /// The work tree around it.
-    pub work_tree: &'a Path,
+    pub ground: &'a Ground,
     /// The state directory of the project.
     pub state_dir: &'a Path,
     /// The directory of the run.
@@ -81,10 +85,6 @@ pub struct Facts<'a> {
     pub agent_dir: &'a Path,
     /// The loop or graph file.
     pub loop_file: &'a Path,
-    /// Files that set up the agent channel of the session.
-    pub setup: &'a [PathBuf],
-    /// Home directories that were made for the session's CLI.
-    pub homes: &'a [PathBuf],
     /// The home directory of the user.
     pub home: Option<&'a Path>,
     /// `PATH`, and the variables that name a proxy or a CLI's own directory.
@@ -97,55 +97,105 @@ impl Policy {
         if settings.mode == SandboxMode::Off {
             return None;
         }
-        let mut write = vec![facts.work_tree.to_owned(), facts.agent_dir.to_owned()];
-        let git = git_dir(facts.work_tree);
-        write.extend(git.clone());
-        let own = state_of(facts);
-        let mut make: Vec<PathBuf> = own.iter().filter(|path| path.extension().is_none()).cloned().collect();
-        write.extend(own);
-        write.extend(facts.homes.iter().cloned());
-        write.extend(settings.write.iter().map(|path| resolve(path, facts)));
-        let git = git.unwrap_or_else(|| facts.work_tree.join(".git"));
-        let hooks = git.join("hooks");
-        // A directory that does not exist cannot be protected.
-        make.extend(Some(hooks.clone()).filter(|hooks| git.is_dir() && !hooks.exists()));
+        let Ground { work_tree, git, git_link, loop_file } = facts.ground;
+        let mut write = vec![work_tree.clone(), facts.agent_dir.to_owned()];
+        let outside = git.iter().filter(|git| git.place == GitPlace::Outside);
+        write.extend(outside.map(|git| git.common.clone()));
+        let mut make = Vec::new();
+        for path in state_of(facts) {
+            let Some(path) = steady(&path, facts, &write).filter(|path| !has_home(path, facts)) else {
+                continue;
+            };
+            make.extend(Some(path.clone()).filter(|path| path.extension().is_none()));
+            write.push(path);
+        }
+        // A path below another one comes after it, and adds nothing.
+        let mut listed: Vec<PathBuf> = settings.write.iter().map(|path| at_home(path, facts)).collect();
+        listed.sort();
+        for path in listed {
+            write.extend(steady(&path, facts, &write));
+        }
+        let user_state = home::user_state_dir();
+        let user_state = user_state.canonicalize().unwrap_or(user_state);
         let mut protect = vec![
             facts.state_dir.to_owned(),
-            hooks,
-            git.join("config"),
+            facts.work_dir.join(home::STATE_DIR),
+            work_tree.join(home::STATE_DIR),
             facts.work_dir.join("dogwatch.toml"),
-            facts.work_tree.join("dogwatch.toml"),
+            work_tree.join("dogwatch.toml"),
+            loop_file.clone(),
             facts.loop_file.to_owned(),
         ];
         // The work tree may be the home directory, which contains the state of all runs.
-        let user_state = home::user_state_dir();
-        let user_state = user_state.canonicalize().unwrap_or(user_state);
-        protect.extend(Some(user_state).filter(|state| state.starts_with(facts.work_tree)));
+        protect.extend(Some(user_state).filter(|state| state.starts_with(work_tree)));
+        protect.extend(git_link.clone());
+        protect.extend(git.iter().flat_map(GitDir::protected));
+        // A link is protected, and what it leads to.
+        protect.extend(protect.iter().filter_map(|path| path.canonicalize().ok()).collect::<Vec<_>>());
         protect.sort();
         protect.dedup();
+        // A directory that does not exist cannot be protected.
+        let hooks =
+            git.iter().filter(|git| git.place != GitPlace::Unknown).map(|git| git.common.join("hooks"));
+        make.extend(hooks.filter(|hooks| hooks.symlink_metadata().is_err()));
         let mut ports: Vec<u16> = WEB_PORTS.into_iter().chain(settings.ports.iter().copied()).collect();
         ports.extend(proxies(facts));
-        let (mode, mut read, required) = (settings.mode, readable(facts), settings.required);
-        read.extend(settings.read.iter().map(|path| resolve(path, facts)));
+        let (mode, mut read, required) = (settings.mode, readable(facts, &write), settings.required);
+        read.extend(settings.read.iter().filter_map(|path| steady(&at_home(path, facts), facts, &write)));
         // The sessions of a node share a directory for temporary files, as they would share `/tmp`.
         let tmp = facts.agent_dir.join("tmp");
-        Some(Policy { mode, read, write, protect, ports, required, make, tmp })
+        let absent = git.as_ref().filter(|git| !git.is_redirected).map(GitDir::redirection);
+        let absent = absent.filter(|file| write.iter().any(|top| file.starts_with(top)));
+        Some(Policy { mode, read, write, protect, ports, required, make, tmp, absent })
+    }
+
+    /// Adds the agent channel of one session: files that set it up, and home directories that were made for its CLI.
+    #[must_use]
+    pub fn with_channel(mut self, setup: &[PathBuf], homes: &[PathBuf]) -> Policy {
+        self.read.extend(setup.iter().cloned());
+        self.write.extend(homes.iter().cloned());
+        self
+    }
+
+    /// Removes the file that a session must not create. Returns it if a session did create it, and whether it could be
+    /// removed.
+    pub fn remove_created(&self) -> Option<(&Path, io::Result<()>)> {
+        let file = self.absent.as_deref()?;
+        match std::fs::remove_file(file) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            removed => Some((file, removed)),
+        }
     }
 }
 
-/// The longest file in place of a git directory that is read, in bytes.
-const MAX_LINK: u64 = 8 * 1024;
+/// The most links that are followed on the way to a path, as in the kernel.
+const MAX_LINKS: usize = 40;
 
-/// Returns the git directory of a linked worktree, which is outside of it: that of the repository it belongs to.
-fn git_dir(work_tree: &Path) -> Option<PathBuf> {
-    let mut link = String::new();
-    let file = safe_file::read_named(&work_tree.join(".git")).ok()?;
-    file.take(MAX_LINK).read_to_string(&mut link).ok()?;
-    let dir = link.trim().strip_prefix("gitdir: ").map(PathBuf::from)?;
-    let dir = if dir.is_absolute() { dir } else { work_tree.join(dir) };
-    // A linked worktree has its directory in `.git/worktrees` of the repository.
-    let repository = dir.ancestors().nth(2).filter(|repository| repository.join("objects").is_dir());
-    Some(repository.map_or_else(|| dir.clone(), Path::to_owned))
+/// Returns where a path leads. `None` if the way there is in a directory that sessions may write: there it needs no rule, and
+/// a link could be theirs and lead anywhere.
+fn steady(path: &Path, facts: &Facts<'_>, writable: &[PathBuf]) -> Option<PathBuf> {
+    let mut at = if path.is_absolute() { PathBuf::from("/") } else { facts.work_dir.to_owned() };
+    let names = |path: &Path| path.components().rev().map(|c| c.as_os_str().to_owned()).collect::<Vec<_>>();
+    let (mut rest, mut links) = (names(path), 0);
+    while let Some(name) = rest.pop() {
+        if name == ".." {
+            at.pop();
+            continue;
+        }
+        let next = at.join(name);
+        if writable.iter().any(|top| next.starts_with(top)) {
+            return None;
+        }
+        match std::fs::read_link(&next) {
+            Ok(target) if links < MAX_LINKS => {
+                rest.extend(names(&target));
+                links += 1;
+            }
+            Ok(_) => return None,
+            Err(_) => at = next,
+        }
+    }
+    Some(at)
 }
 
 /// Returns the directories where an agent's CLI keeps its own state.
@@ -171,44 +221,49 @@ fn state_of(facts: &Facts<'_>) -> Vec<PathBuf> {
     }
 }
 
-fn resolve(path: &str, facts: &Facts<'_>) -> PathBuf {
+fn at_home(path: &str, facts: &Facts<'_>) -> PathBuf {
     match (path.strip_prefix("~/"), facts.home) {
         (Some(rest), Some(home)) => home.join(rest),
-        (Some(_) | None, _) => facts.work_dir.join(path),
+        (Some(_) | None, _) => PathBuf::from(path),
     }
+}
+
+/// Returns whether a directory is the home directory or around it.
+fn has_home(dir: &Path, facts: &Facts<'_>) -> bool {
+    facts.home.is_some_and(|home| home.starts_with(dir))
 }
 
 /// Returns what a strict session may read besides what it may write: the system, the programs on `PATH` with the
 /// libraries next to them, and dogwatch's files of this run.
-fn readable(facts: &Facts<'_>) -> Vec<PathBuf> {
-    let mut read: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+fn readable(facts: &Facts<'_>, writable: &[PathBuf]) -> Vec<PathBuf> {
     let path = (facts.env)("PATH").unwrap_or_default();
     let dirs = || path.split(':').filter(|dir| dir.starts_with('/')).map(PathBuf::from);
-    let agent = dirs().map(|dir| dir.join(facts.program)).find(|file| file.is_file());
-    read.extend(agent.and_then(|file| package(&file, facts.home)));
+    let program = dirs().map(|dir| dir.join(facts.program)).find(|file| file.is_file());
+    let program = program.and_then(|file| steady(&file, facts, writable));
+    let mut found = Vec::from_iter(program.map(|file| package(&file, facts)));
     for dir in dirs() {
         // A prefix such as ~/.nvm/versions/node/v20 has `bin` and `lib`. The home directory itself is not one.
-        let prefix = dir.parent().filter(|prefix| facts.home.is_none_or(|home| !home.starts_with(prefix)));
+        let prefix = dir.parent().filter(|prefix| !has_home(prefix, facts));
         // The shims of a version manager (pyenv, rbenv, asdf) start programs elsewhere in its directory.
         let shims = dir.ends_with("shims");
-        read.extend(prefix.map(|prefix| if shims { prefix.to_owned() } else { prefix.join("lib") }));
-        read.push(dir);
+        found.extend(prefix.map(|prefix| if shims { prefix.to_owned() } else { prefix.join("lib") }));
+        found.push(dir);
     }
-    read.extend(facts.home.iter().flat_map(|home| HOME_FILES.map(|file| home.join(file))));
+    found.extend(facts.home.iter().flat_map(|home| HOME_FILES.map(|file| home.join(file))));
+    let found = found.iter().filter_map(|path| steady(path, facts, writable));
+    let mut read: Vec<PathBuf> = SYSTEM.iter().map(PathBuf::from).collect();
+    read.extend(found.filter(|path| !has_home(path, facts)));
     read.extend([facts.run_dir.to_owned(), facts.loop_file.to_owned()]);
-    read.extend(facts.setup.iter().cloned());
     read.extend(std::env::current_exe());
     read
 }
 
-/// Returns what a program consists of, wherever the link on `PATH` leads: its npm packages, its prefix (a directory with
-/// `bin`), or only its file.
-fn package(program: &Path, home: Option<&Path>) -> Option<PathBuf> {
-    let file = program.canonicalize().ok()?;
+/// Returns what a program consists of: its npm packages, its prefix (a directory with `bin`), or only its file.
+fn package(file: &Path, facts: &Facts<'_>) -> PathBuf {
     let modules = file.ancestors().filter(|dir| dir.ends_with("node_modules")).last();
     let prefix = file.parent().filter(|dir| dir.ends_with("bin")).and_then(Path::parent);
-    let prefix = prefix.filter(|prefix| home.is_none_or(|home| !home.starts_with(prefix)));
-    Some(modules.or(prefix).unwrap_or(&file).to_owned())
+    let prefix = prefix.filter(|prefix| !has_home(prefix, facts));
+    modules.or(prefix).unwrap_or(file).to_owned()
 }
 
 /// Returns the ports of the proxies that the environment names.
@@ -224,7 +279,7 @@ pub fn inner(argv: &[String]) -> &[String] {
 }
 
 /// Returns the command line and the environment that start a command in the sandbox.
-pub fn wrap(policy: &Policy, argv: Vec<String>) -> std::io::Result<(Vec<String>, Vec<EnvChange>)> {
+pub fn wrap(policy: &Policy, argv: Vec<String>) -> io::Result<(Vec<String>, Vec<EnvChange>)> {
     for dir in &policy.make {
         home::make_private(dir)?;
     }
@@ -240,50 +295,52 @@ mod tests {
     use super::*;
     use std::os::unix::fs::symlink;
 
+    /// Returns the facts about a session in the work tree `w` of a home directory.
+    fn facts_at<'a>(
+        home: &'a Path,
+        ground: &'a Ground,
+        env: &'a dyn Fn(&str) -> Option<String>,
+    ) -> Facts<'a> {
+        Facts {
+            reader: ReaderName::Plain,
+            program: "agent",
+            work_dir: &ground.work_tree,
+            ground,
+            state_dir: Path::new("/s/.dogwatch"),
+            run_dir: Path::new("/s/.dogwatch/runs/a"),
+            agent_dir: Path::new("/s/.dogwatch/runs/a/b/agent"),
+            loop_file: &ground.loop_file,
+            home: Some(home),
+            env,
+        }
+    }
+
+    fn ground_at(work_tree: PathBuf) -> Ground {
+        let loop_file = work_tree.join("RALPH.md");
+        Ground::at(work_tree, loop_file)
+    }
+
     #[test]
     fn the_files_of_the_agent_channel_are_readable_wherever_they_are() {
         let dir = tempfile::tempdir().expect("a directory");
         let at = |name: &str| dir.path().join(name);
         let (setup, homes) = (vec![at("state/mcp/a.json")], vec![at("state/mcp/a.home")]);
-        let facts = Facts {
-            reader: ReaderName::Gemini,
-            program: "gemini",
-            work_dir: dir.path(),
-            work_tree: dir.path(),
-            state_dir: &at(".dogwatch"),
-            run_dir: &at(".dogwatch/runs/a"),
-            agent_dir: &at(".dogwatch/runs/a/b/agent"),
-            loop_file: &at("RALPH.md"),
-            setup: &setup,
-            homes: &homes,
-            home: None,
-            env: &|_| None,
-        };
+        let ground = ground_at(at("w"));
+        let facts = Facts { reader: ReaderName::Gemini, ..facts_at(dir.path(), &ground, &|_| None) };
         let settings = SandboxPolicy { mode: SandboxMode::Strict, ..SandboxPolicy::default() };
-        let policy = Policy::of(&settings, &facts).expect("it has limits");
+        let policy = Policy::of(&settings, &facts).expect("it has limits").with_channel(&setup, &homes);
         assert!(policy.read.contains(&setup[0]) && !policy.write.contains(&setup[0]), "{policy:?}");
+        assert!(policy.read.iter().any(|path| path == facts.run_dir), "{policy:?}");
         assert!(policy.write.contains(&homes[0]), "{policy:?}");
-        assert!(policy.write.contains(&at(".dogwatch/runs/a/b/agent")), "{policy:?}");
-        assert_eq!(policy.tmp, at(".dogwatch/runs/a/b/agent/tmp"));
+        assert!(policy.write.iter().any(|path| path == facts.agent_dir), "{policy:?}");
+        assert_eq!(policy.tmp, facts.agent_dir.join("tmp"));
     }
 
     #[test]
     fn a_session_writes_the_state_of_its_own_cli_and_of_no_other() {
         let home = Path::new("/h");
-        let facts = |reader| Facts {
-            reader,
-            program: "agent",
-            work_dir: Path::new("/w"),
-            work_tree: Path::new("/w"),
-            state_dir: Path::new("/w/.dogwatch"),
-            run_dir: Path::new("/w/.dogwatch/runs/a"),
-            agent_dir: Path::new("/w/.dogwatch/runs/a/b/agent"),
-            loop_file: Path::new("/w/RALPH.md"),
-            setup: &[],
-            homes: &[],
-            home: Some(home),
-            env: &|_| None,
-        };
+        let ground = ground_at(PathBuf::from("/w"));
+        let facts = |reader| Facts { reader, ..facts_at(home, &ground, &|_| None) };
         let settings = SandboxPolicy { mode: SandboxMode::Worktree, ..SandboxPolicy::default() };
         for (reader, dirs) in [
             (ReaderName::Claude, &[".claude", ".claude.json"][..]),
@@ -315,11 +372,65 @@ mod tests {
         std::fs::create_dir(home.join("npm/node_modules/.bin")).expect("a directory");
         let link = home.join("npm/node_modules/.bin/cli");
         symlink(&cli, &link).expect("a link");
-        let of = |file: &Path| package(file, Some(&home)).expect("it exists");
+        let ground = ground_at(home.join("w"));
+        let facts = facts_at(&home, &ground, &|_| None);
+        let of = |file: &Path| package(&steady(file, &facts, &[]).expect("nothing is writable"), &facts);
         assert_eq!(of(&link), home.join("npm/node_modules"));
         assert_eq!(of(&put("tools/x/bin/x")), home.join("tools/x"));
         assert_eq!(of(&put("bin/mine")), home.join("bin/mine"));
         assert_eq!(of(&put("versions/1.2.3")), home.join("versions/1.2.3"));
-        assert_eq!(package(&home.join("gone"), Some(&home)), None);
+    }
+    #[test]
+    fn a_rule_follows_no_link_that_a_session_could_have_made() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let home = dir.path().canonicalize().expect("a directory");
+        let at = |name: &str| home.join(name);
+        for name in ["w", "ssh", "tools/x/bin", "cache", "elsewhere"] {
+            std::fs::create_dir_all(at(name)).expect("a directory");
+        }
+        // `w` and `cache` are writable, so the links there may be the work of a session.
+        for (link, target) in [
+            ("w/cache", "ssh"),
+            ("w/lib", "ssh"),
+            ("w/gitconfig", "ssh"),
+            ("cache/ssh", "ssh"),
+            ("alias", "w"),
+            (".gitconfig", "w/gitconfig"),
+            ("tool", "tools/x"),
+            ("other", "elsewhere"),
+        ] {
+            symlink(at(target), at(link)).expect("a link");
+        }
+        let ground = ground_at(at("w"));
+        let dirs = ["w/bin", "alias/bin", "tool/bin", ""].map(|dir| at(dir).display().to_string());
+        let path = format!("{}:{}:/", dirs.join(":"), dir.path().display());
+        let env = |name: &str| (name == "PATH").then(|| path.clone());
+        let facts = facts_at(&home, &ground, &env);
+        let list = |paths: &[&str]| paths.iter().map(|path| (*path).to_owned()).collect();
+        let settings = SandboxPolicy {
+            mode: SandboxMode::Strict,
+            write: list(&[
+                "cache",
+                "alias/cache",
+                "~/alias/cache",
+                "~/cache/ssh",
+                "~/cache",
+                "../other",
+                "../new",
+            ]),
+            read: list(&["lib", "~/alias/lib", "~/cache/ssh"]),
+            ..SandboxPolicy::default()
+        };
+        let policy = Policy::of(&settings, &facts).expect("it has limits");
+        let below = |paths: &[PathBuf]| {
+            let below = |path: &PathBuf| Some(path.strip_prefix(&home).ok()?.display().to_string());
+            paths.iter().filter_map(below).collect::<Vec<_>>()
+        };
+        assert_eq!(below(&policy.write), ["w", "cache", "new", "elsewhere"]);
+        let files = HOME_FILES.iter().filter(|file| **file != ".gitconfig");
+        let wanted: Vec<&str> =
+            ["tools/x/lib", "tools/x/bin"].iter().chain(files).chain(&["w/RALPH.md"]).copied().collect();
+        assert_eq!(below(&policy.read), wanted);
+        assert!(!policy.read.iter().any(|path| home.starts_with(path)), "{:?}", policy.read);
     }
 }
