@@ -147,6 +147,73 @@ fn a_secret_in_the_output_is_hidden_on_the_screen_and_in_what_later_sessions_rea
     assert!(String::from_utf8_lossy(&project.raw(1, "stdout")).contains(secret), "the agent printed it");
 }
 
+const TOKEN: &str = "canary-0123456789abcdef0123456789abcdef-END";
+
+/// Runs a command with a token in its environment.
+fn with_token(project: &Project, args: &[&str]) -> crate::kit::Done {
+    let mut command = project.command(args);
+    // The second value is a word of the settings.
+    command.env("MY_TOKEN", TOKEN).env("DB_PASSWORD", "standard");
+    Running::start(command).finish()
+}
+
+/// Returns the parts of the token, longer than what may stay, in the files of a project and not in raw output.
+fn parts_in_files(project: &Project) -> Vec<String> {
+    let raw = ["stdout", "stderr", "prompt.md", "plan.json"];
+    let mut files = Vec::new();
+    files_below(&project.path(".dogwatch"), &mut files);
+    files_below(&project.outside("state"), &mut files);
+    files.retain(|file| !raw.contains(&file.file_name().expect("a name").to_string_lossy().as_ref()));
+    let texts = files.iter().map(|file| (file, std::fs::read(file).expect("a file")));
+    let texts = texts.map(|(file, bytes)| (file, String::from_utf8_lossy(&bytes).into_owned()));
+    texts.filter(|(_, text)| has_part(text)).map(|(file, _)| file.display().to_string()).collect()
+}
+
+fn has_part(text: &str) -> bool {
+    (0..=TOKEN.len() - 8).any(|at| text.contains(&TOKEN[at..at + 8]))
+}
+
+#[test]
+fn no_part_of_a_secret_is_left_where_a_text_was_cut() {
+    let project = Project::new();
+    // The last words are cut within the token, and so are the tail of the check and the ends of the streams in the log.
+    project.file(
+        "agent.sh",
+        "printf 'x%.0s' $(seq 1 270); echo \" $MY_TOKEN\"
+         { echo \"$MY_TOKEN\"; head -c 65499 /dev/zero | tr '\\0' z; } >&2",
+    );
+    project.file("c.sh", "echo \"$MY_TOKEN\"; head -c 4055 /dev/zero | tr '\\0' 'y'; false");
+    project.ralph(
+        &format!("agent: sh agent.sh\ndone_when: [\"sh c.sh\"]\nmax_iterations: 1\n{GRACES}"),
+        "Go on.",
+    );
+    let done = with_token(&project, &["run", "loop", "--json"]);
+    done.assert_code(1);
+    let ended = one(&done.events(), "session_ended")["said"].as_str().expect("words").to_owned();
+    assert!(ended.ends_with("***…"), "the test must cut the token: {ended}");
+    assert!(!has_part(&String::from_utf8_lossy(&done.stdout)) && !has_part(&done.stderr));
+    assert_eq!(parts_in_files(&project), [""; 0]);
+    let log = project.read(&format!("{}/loop.log", project.run_dir().display()));
+    assert!(
+        log.contains("***\n        yyyy") && log.contains("bytes)\n***\nzzzz"),
+        "the log shows where it was cut"
+    );
+    assert!(!has_part(&project.call(&["report"]).text()));
+}
+
+#[test]
+fn a_secret_that_is_a_word_of_the_settings_does_not_uncover_the_others() {
+    let project = Project::new();
+    project.file("agent.sh", "echo hi");
+    project.ralph(&format!("agent: sh agent.sh\nargs: [a]\n{GRACES}"), "Go on.");
+    let done = with_token(&project, &["run", "loop", "-n", "1", "--json", "--", "--a", TOKEN]);
+    done.assert_code(0);
+    let started = one(&done.events(), "run_started").to_string();
+    assert!(started.contains("\"standard\""), "a word that the record needs: {started}");
+    assert!(!has_part(&String::from_utf8_lossy(&done.stdout)));
+    assert_eq!(parts_in_files(&project), [""; 0]);
+}
+
 /// Asks the server for everything that its OpenAPI document lists, except for raw output, and looks for canaries.
 fn responses_are_clean(project: &Project, run: &Value) {
     let mut server = project.start(&["serve", "--socket", "all"]);

@@ -3,11 +3,41 @@
 /// The placeholder for a secret.
 pub const HIDDEN: &str = "***";
 /// Parts of names whose values are secrets.
-const SECRET_NAMES: [&str; 7] = ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd"];
+const SECRET_NAMES: [&str; 8] =
+    ["api-key", "api_key", "apikey", "token", "secret", "password", "passwd", "passphrase"];
 /// The prefixes of well-known API keys.
 const SECRET_STARTS: [&str; 8] = ["sk-", "sk_", "ghp_", "gho_", "github_pat_", "xox", "AIza", "AKIA"];
 /// The length, in bytes, from which a word with such a prefix counts as a key.
 const MIN_KEY: usize = 16;
+
+/// Parts of the names of variables and headers that hold secrets.
+const PARTS: [&str; 9] = [
+    "API_KEY",
+    "APIKEY",
+    "SECRET",
+    "PASSWORD",
+    "PASSWD",
+    "PASSPHRASE",
+    "CREDENTIAL",
+    "PRIVATE_KEY",
+    "ACCESS_KEY",
+];
+/// Ends of the names of variables and headers that hold secrets. A number may follow.
+const ENDS: [&str; 6] = ["TOKEN", "_KEY", "_PAT", "PASS", "_PWD", "_AUTH"];
+/// Ends of names that hold no secret: most only name a file with one.
+const HARMLESS_ENDS: [&str; 7] = ["_FILE", "_PATH", "_DIR", "_SOCK", "_URL", "ASKPASS", "BYPASS"];
+
+/// Returns whether a variable or a header of this name holds a secret. `-` counts as `_`, and case does not matter.
+pub fn names_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase().replace('-', "_");
+    // The names of several keys of a kind are numbered: `DEPLOY_KEY_2`.
+    let stem = name.trim_end_matches(|c: char| c.is_ascii_digit() || c == '_');
+    let looks = stem == "KEY"
+        || name.split('_').any(|word| word == "TOKEN")
+        || PARTS.iter().any(|part| name.contains(part))
+        || ENDS.iter().any(|end| stem.ends_with(end));
+    looks && !HARMLESS_ENDS.iter().any(|end| name.ends_with(end))
+}
 
 /// Returns the words of a command line with secrets hidden.
 pub fn argv<S: AsRef<str>>(words: &[S]) -> Vec<String> {
@@ -84,6 +114,49 @@ fn is_key(word: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn names_of_keys_and_passwords_are_told_from_ordinary_names() {
+        for secret in [
+            "GH_TOKEN",
+            "GH_TOKEN_PROD",
+            "API_TOKEN_2",
+            "MYTOKEN",
+            "GPG_PASSPHRASE",
+            "SSHPASS",
+            "DB_PASS",
+            "KEY",
+            "DEPLOY_KEY",
+            "DEPLOY_KEY_2",
+            "MYSQL_PWD",
+            "GITHUB_PAT",
+            "AWS_SECRET_ACCESS_KEY",
+            "X-Api-Key",
+            "x-auth-token",
+            "X-Auth",
+        ] {
+            assert!(names_secret(secret), "{secret}");
+        }
+        for ordinary in [
+            "MAX_TOKENS",
+            "TOKENIZERS_PARALLELISM",
+            "TOKEN_FILE",
+            "KEYBOARD",
+            "XKB_KEYMAP",
+            "MONKEY",
+            "SSH_AUTH_SOCK",
+            "PATH",
+            "PWD",
+            "OLDPWD",
+            "PASSENGER_APP_ENV",
+            "SSH_ASKPASS",
+            "PROXY_BYPASS",
+            "XAUTHORITY",
+            "",
+        ] {
+            assert!(!names_secret(ordinary), "{ordinary}");
+        }
+    }
 
     #[test]
     fn a_url_is_shown_without_its_secrets() {

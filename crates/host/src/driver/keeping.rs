@@ -216,7 +216,8 @@ fn quoted(text: &str) -> String {
     text.lines().map(|line| format!("    {line}").trim_end().to_owned()).collect::<Vec<_>>().join("\n")
 }
 
-/// Returns the last bytes of a file as text, and the size of the whole file.
+/// Returns the last bytes of a file as text without secrets, and the size of the whole file. Only here it is known where the text
+/// was cut.
 fn end_of(file: &Path, max: u64) -> io::Result<(String, u64)> {
     let mut file = safe_file::read(file)?;
     let all = file.metadata()?.len();
@@ -226,7 +227,7 @@ fn end_of(file: &Path, max: u64) -> io::Result<(String, u64)> {
     // Skip the rest of a character that was cut in the middle.
     let cut =
         if all > max { bytes.iter().take(3).take_while(|byte| (**byte & 0xC0) == 0x80).count() } else { 0 };
-    Ok((printable_bytes(&bytes[cut..]), all))
+    Ok((secrets::hide(&printable_bytes(&bytes[cut..])).into_owned(), all))
 }
 
 #[cfg(test)]
