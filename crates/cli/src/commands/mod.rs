@@ -184,3 +184,9 @@ fn print_json(value: &impl serde::Serialize) -> Result<u8, CliError> {
     let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(e.to_string()))?;
     print(escape_json(&text).into_owned() + "\n")
 }
+
+/// Returns a line of JSON, without a newline, that is safe to print like [`print_json`].
+fn json_line(value: &impl serde::Serialize) -> Result<String, CliError> {
+    let line = serde_json::to_string(value).map_err(|e| CliError::internal(e.to_string()))?;
+    Ok(escape_json(&line).into_owned())
+}

@@ -21,10 +21,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let mut text = String::new();
     for found in registered().filter(|r| args.all || r.is_live()).take(MAX_SHOWN) {
         let line = match status(&found) {
-            Ok(status) if args.json => {
-                let line = serde_json::to_string(&status).map_err(|e| CliError::internal(e.to_string()))?;
-                dogwatch_core::text::escape_json(&line).into_owned()
-            }
+            Ok(status) if args.json => super::json_line(&status)?,
             Ok(status) => dogwatch_core::text::printable(&headline(&status)).into_owned(),
             Err(_) => {
                 format!("run {}  cannot read its record; `dogwatch status {}` shows why", found.id, found.id)

@@ -74,6 +74,14 @@ fn hidden_characters_in_the_names_of_files_reach_no_terminal_and_json_escapes_th
             assert!(text.contains("lo\\u202eop\\u061c\\udb40\\udc41"), "{args:?}: {text}");
         }
     }
+    // A name of a tool in a timeline.
+    let lines = [
+        serde_json::json!({"t_ms": 0, "input": "tool_started", "id": "1", "name": name}),
+        serde_json::json!({"t_ms": 4_000_000, "input": "end"}),
+    ];
+    project.file("timeline.jsonl", &lines.map(|line| format!("{line}\n")).concat());
+    let replayed = project.call(&["replay", "timeline.jsonl", "--json"]).assert_code(0).text();
+    assert!(replayed.contains("lo\\u202eop") && !replayed.contains(is_hidden), "{replayed:?}");
     // A line that another program put into the record.
     let journal = project.run_dir().join("events.jsonl");
     let forged = std::fs::read_to_string(&journal).expect("a journal").replace("\\u202e", "\u{202e}");

@@ -1,5 +1,6 @@
 //! The destination of `logs`: colored or plain lines, or the agent's raw bytes.
 
+use super::super::json_line;
 use super::record::IterationRecord;
 use crate::color;
 use crate::error::CliError;
@@ -71,7 +72,7 @@ impl Out {
             Some((node, iteration)) => {
                 let (iteration, tone, text) = (*iteration, line.tone.as_str(), line.text.as_str());
                 // A line of texts and numbers always serializes.
-                serde_json::to_string(&JsonLine { node, iteration, tone, text }).unwrap_or_default()
+                json_line(&JsonLine { node, iteration, tone, text }).unwrap_or_default()
             }
         };
         let text: String = lines.iter().map(|line| shown(line) + "\n").collect();

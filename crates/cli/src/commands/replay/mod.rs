@@ -176,14 +176,13 @@ impl Args {
 
 /// Formats verdicts and summaries as JSON lines.
 fn json_lines(replayed: &[Replayed]) -> Result<String, CliError> {
-    let internal = |e: serde_json::Error| CliError::internal(e.to_string());
     let mut text = String::new();
     for session in replayed {
         for line in &session.lines {
-            text += &serde_json::to_string(line).map_err(internal)?;
+            text += &super::json_line(line)?;
             text.push('\n');
         }
-        text += &serde_json::to_string(&json!({ "summary": session.summary })).map_err(internal)?;
+        text += &super::json_line(&json!({ "summary": session.summary }))?;
         text.push('\n');
     }
     Ok(text)
