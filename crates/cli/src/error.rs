@@ -7,6 +7,7 @@ use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_config::nearest;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
+use dogwatch_host::store::secrets;
 use std::io::Write;
 
 /// Why a command failed.
@@ -132,9 +133,9 @@ fn error_line(message: &str) {
     print_line(&format!("error: {}", printable(message)));
 }
 
-/// Prints a line to stderr. A closed stderr must not turn an exit code into a panic.
+/// Prints a line to stderr, without secrets. A closed stderr must not turn an exit code into a panic.
 pub fn print_line(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{text}");
+    let _ = writeln!(std::io::stderr(), "{}", secrets::hide(text));
 }
 
 /// Prints diagnostics to stderr, in color if stderr is a terminal.

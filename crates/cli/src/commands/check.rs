@@ -4,6 +4,7 @@ use crate::loading::{LoopFile, SettingFlags};
 use crate::pinning;
 use crate::runs::note;
 use crate::screen::words;
+use crate::secrets;
 use dogwatch_agents::{EnvChange, McpBridge, inject};
 use dogwatch_config::Loaded;
 use dogwatch_config::diagnostic::Diagnostic;
@@ -12,6 +13,7 @@ use dogwatch_config::limits::MAX_EXPLAINED;
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::{printable, shell};
+use dogwatch_host::store::secrets::{hide, install};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
@@ -48,16 +50,16 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         return print_json(args, &file);
     }
-    let planned = file.load(&args.settings.flags(), &args.args, args.explain)?;
+    let planned = load(args, &file, args.explain)?;
     print_diagnostics(&planned.warnings);
     planned.limit_notices.iter().for_each(|notice| note(notice));
     if args.mermaid {
         planned.runs_here()?;
-        return super::print(drawing::mermaid(&planned.plan).as_bytes());
+        return print(&drawing::mermaid(&planned.plan));
     }
     if args.explain {
-        super::print(explained(&planned).as_bytes())?;
-        super::print(printable(&command_lines(&planned)).as_bytes())?;
+        print(&explained(&planned))?;
+        print(&printable(&command_lines(&planned)))?;
     }
     let faults = planned.runs_here().map_err(CliError::from);
     let pins = pinning::refuse_empty(&planned.plan, &file.work_dir);
@@ -82,7 +84,21 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             )
         }
     };
-    super::print(printable(&summary).as_bytes())
+    print(&printable(&summary))
+}
+
+/// Loads the file, and notes the secrets of the environment so that nothing that is printed contains them.
+fn load(args: &Args, file: &LoopFile, explain: bool) -> Result<Loaded, CliError> {
+    let loaded = file.load(&args.settings.flags(), &args.args, explain);
+    match &loaded {
+        Ok(planned) => secrets::of(&planned.plan),
+        Err(_) => install(&[]),
+    };
+    loaded
+}
+
+fn print(text: &str) -> Result<u8, CliError> {
+    super::print(hide(text).as_bytes())
 }
 
 /// The result of a check, for programs.
@@ -102,7 +118,7 @@ struct Checked<'a> {
 
 /// Prints the result as JSON and returns the exit code of `check`.
 fn print_json(args: &Args, file: &LoopFile) -> Result<u8, CliError> {
-    let loaded = match file.load(&args.settings.flags(), &args.args, true) {
+    let loaded = match load(args, file, true) {
         Err(CliError::Diagnostics(diagnostics)) => Err(diagnostics),
         Err(failure) => return Err(failure),
         Ok(planned) => Ok(planned),

@@ -7,6 +7,7 @@ use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_host::exec::{self, ExecError, Outcome, Plan};
+use dogwatch_host::store::secrets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
@@ -70,6 +71,7 @@ Exit codes:
 /// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
     let reader = ReaderName::named(&args.agent).unwrap_or(ReaderName::Plain);
+    secrets::install(&[]);
     let policy = policy(&args, reader)?;
     let plan = Plan {
         argv: args.command.into_iter().map(OsString::into_vec).collect(),
@@ -142,7 +144,8 @@ fn print_messages(outcome: &Outcome) {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)], Some(&now));
         if ready.is_ok_and(|ready| ready > 0) {
-            let text = format!("{start}dogwatch exec: {}\n", printable(line).replace('\n', " "));
+            let text =
+                format!("{start}dogwatch exec: {}\n", secrets::hide(&printable(line)).replace('\n', " "));
             let _ = rustix::io::write(stderr, text.as_bytes());
         }
         start = "";

@@ -57,6 +57,7 @@ pub use status::{headline, status as status_of, text as status_text};
 use crate::error::CliError;
 use clap::Subcommand;
 use dogwatch_core::text::escape_json;
+use dogwatch_host::store::secrets::hide_in_json;
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -179,9 +180,14 @@ fn print(text: impl AsRef<[u8]>) -> Result<u8, CliError> {
     }
 }
 
-/// Prints a document. Names of files may contain hidden characters, which must not reach a terminal.
+/// Prints a document without secrets. Names of files and tools may contain hidden characters, which must not reach a terminal.
 fn print_json(value: &impl serde::Serialize) -> Result<u8, CliError> {
-    let text = serde_json::to_string_pretty(value).map_err(|e| CliError::internal(e.to_string()))?;
+    let document = serde_json::to_vec(value).and_then(|json| match hide_in_json(&json) {
+        Some(hidden) => serde_json::from_slice::<serde_json::Value>(&hidden)
+            .and_then(|value| serde_json::to_string_pretty(&value)),
+        None => serde_json::to_string_pretty(value),
+    });
+    let text = document.map_err(|e| CliError::internal(e.to_string()))?;
     print(escape_json(&text).into_owned() + "\n")
 }
 

@@ -214,6 +214,39 @@ fn a_secret_that_is_a_word_of_the_settings_does_not_uncover_the_others() {
     assert_eq!(parts_in_files(&project), [""; 0]);
 }
 
+#[test]
+fn check_and_exec_show_and_record_no_secret_of_the_environment() {
+    let project = Project::new();
+    let front = format!(
+        "agent: sh agent.sh\ndone_when: [\"test -n '{TOKEN}'\"]\ncommands: [{{name: one, run: \"echo {TOKEN}\"}}]\n{GRACES}"
+    );
+    project.ralph(&front, "Go on.");
+    for args in [&["check", "loop", "--explain"][..], &["check", "loop", "--json"], &["check", "loop"]] {
+        let done = with_token(&project, args);
+        assert!(!has_part(&done.assert_code(0).text()) && !has_part(&done.stderr), "{args:?}");
+    }
+    let explained = with_token(&project, &["check", "loop", "--explain"]).text();
+    assert!(explained.contains("test -n '***'"), "{explained}");
+    // An error shows the line of the file.
+    project.ralph(&format!("agent: sh agent.sh\ndone_wen: \"{TOKEN}\"\n{GRACES}"), "Go on.");
+    for args in [&["check", "loop"][..], &["check", "loop", "--json"]] {
+        let done = with_token(&project, args);
+        assert!(
+            !has_part(&done.assert_code(2).text()) && !has_part(&done.stderr),
+            "{args:?}: {}",
+            done.stderr
+        );
+    }
+
+    let script = format!("echo {TOKEN}; echo '\u{202e}' >&2");
+    with_token(&project, &["exec", "--json", "events.jsonl", "--", "sh", "-c", &script]).assert_code(0);
+    let events = project.read("events.jsonl");
+    assert!(events.contains("echo ***") && !has_part(&events), "{events}");
+    assert!(events.contains("\\u202e") && !events.contains('\u{202e}'), "{events}");
+    let mode = std::fs::metadata(project.path("events.jsonl")).expect("a file").permissions().mode();
+    assert_eq!(mode & 0o777, 0o600);
+}
+
 /// Asks the server for everything that its OpenAPI document lists, except for raw output, and looks for canaries.
 fn responses_are_clean(project: &Project, run: &Value) {
     let mut server = project.start(&["serve", "--socket", "all"]);
