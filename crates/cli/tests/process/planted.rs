@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// The files of dogwatch, with `RUN` for the id of a run. Some exist only in some runs.
-const FILES: [&str; 19] = [
+const FILES: [&str; 20] = [
     "work/.dogwatch/.gitignore",
     "work/.dogwatch/decisions.jsonl",
     "work/.dogwatch/runs",
@@ -26,6 +26,7 @@ const FILES: [&str; 19] = [
     "work/dogwatch.toml",
     "work/loop/RALPH.md",
     "home/.config/dogwatch/dogwatch.toml",
+    "home/.config/dogwatch/prices.toml",
     "state/dogwatch/heads/RUN",
     "state/dogwatch/locks",
     "state/dogwatch/runs/RUN.json",
@@ -34,7 +35,7 @@ const FILES: [&str; 19] = [
 ];
 
 /// The commands that read or write files of dogwatch.
-const COMMANDS: [&[&str]; 21] = [
+const COMMANDS: [&[&str]; 24] = [
     &[],
     &["status"],
     &["events"],
@@ -52,6 +53,9 @@ const COMMANDS: [&[&str]; 21] = [
     &["tune"],
     &["check", "loop"],
     &["doctor"],
+    &["prices"],
+    &["replay", "RUN"],
+    &["replay", ".dogwatch/runs/RUN/events.jsonl"],
     &["gc", "--dry-run"],
     &["undo", "RUN", "1", "--yes"],
     &["resume"],

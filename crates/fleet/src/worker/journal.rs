@@ -4,8 +4,8 @@ use crate::client::{Client, FleetError, From};
 use crate::names::{self, JobId};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::Wall;
+use dogwatch_host::store::safe_file;
 use serde_json::Value;
-use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
 use std::path::Path;
 use std::time::Duration;
@@ -141,7 +141,7 @@ impl Copier {
 
 /// Reads the next piece of the journal: whole lines, or a part of a line that is too long for one piece.
 pub fn next_piece(path: &Path, offset: u64) -> io::Result<Vec<u8>> {
-    let mut file = match File::open(path) {
+    let mut file = match safe_file::read(path) {
         Ok(file) => file,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         Err(error) => return Err(error),

@@ -18,7 +18,7 @@ use dogwatch_core::lease::Input;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::{Boot, Wall};
-use dogwatch_host::store::fleet_job;
+use dogwatch_host::store::{fleet_job, safe_file};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -111,6 +111,8 @@ impl From<io::Error> for Failure {
 
 /// The outcome of a job that the operator stopped before its run ended.
 const STOPPED: &str = "stopped";
+/// How much of the errors of a run is read to find the one that ended it.
+const MAX_SAID: u64 = 1024 * 1024;
 /// The exit code of such a job: no check has passed.
 const UNVERIFIED: i32 = 1;
 /// The outcome of a job that no worker can run.
@@ -439,7 +441,8 @@ impl Task {
         cancel: &Cancel,
     ) -> Input {
         let said = || {
-            let text = std::fs::read_to_string(errors).unwrap_or_default();
+            let text = safe_file::read_up_to(errors, MAX_SAID).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
             one_line(text.lines().find(|line| line.contains("error")).unwrap_or(&text), 300)
         };
         let over = copying.ended.as_ref().is_some_and(|(outcome, _)| outcome != "interrupted");

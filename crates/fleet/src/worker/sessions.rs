@@ -21,10 +21,11 @@ use dogwatch_core::lease::spread::{self, MAX_AGAIN, NodeStep};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::clock;
+use dogwatch_host::store::safe_file;
 use dogwatch_host::store::socket::{self, Bound};
 use following::{Change, Followed, Following};
 use std::collections::BTreeMap;
-use std::io;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -236,7 +237,8 @@ impl Graph {
         let dir = tokio::time::timeout(RUN_NAMED, named.wait_for(Option::is_some)).await;
         let dir = dir.ok().and_then(|dir| dir.ok()?.clone()).ok_or_else(refused)?;
         let run = dir.file_name().and_then(|name| name.to_str()).and_then(|name| name.parse().ok());
-        let journal = std::fs::read(dir.join("events.jsonl"))?;
+        let mut journal = Vec::new();
+        safe_file::read(&dir.join("events.jsonl"))?.read_to_end(&mut journal)?;
         let interrupted = following::interruptions(&journal, &request.node);
         Ok((run.ok_or_else(refused)?, request.iteration.saturating_sub(interrupted)))
     }

@@ -1,6 +1,6 @@
 //! The price table of this user: the built-in prices, replaced by those in `prices.toml` next to the user's settings.
 
-use crate::store::home;
+use crate::store::{home, safe_file};
 use dogwatch_config::{Diagnostic, prices};
 use dogwatch_core::record::prices::PriceTable;
 use std::io::{self, Read};
@@ -26,7 +26,7 @@ pub fn load() -> Result<PriceTable, PricesError> {
     let Some(path) = user_file() else { return Ok(table) };
     let mut text = String::new();
     let most = prices::MAX_PRICES_BYTES as u64 + 1;
-    let read = std::fs::File::open(&path).and_then(|file| file.take(most).read_to_string(&mut text));
+    let read = safe_file::read_named(&path).and_then(|file| file.take(most).read_to_string(&mut text));
     match read {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(table),
         Err(error) => return Err(PricesError::Unreadable(path, error)),

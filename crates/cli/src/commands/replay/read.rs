@@ -2,7 +2,7 @@
 
 use crate::error::CliError;
 use dogwatch_host::store::journal::{MAX_LINE, Tail};
-use std::fs::File;
+use dogwatch_host::store::safe_file;
 use std::path::Path;
 
 /// An open file and its current line.
@@ -24,10 +24,7 @@ impl Lines {
                 "FILE is a run's journal in .dogwatch/runs/, a timeline or an agent's transcript",
             )
         };
-        let file = File::open(path).map_err(cannot)?;
-        if !file.metadata().map_err(cannot)?.is_file() {
-            return Err(CliError::usage(format!("{name} is not a file")));
-        }
+        let file = safe_file::read_named(path).map_err(cannot)?;
         Ok(Lines { name, lines: Tail::from(file, 0).in_large_pieces(), number: 0, torn: Vec::new() })
     }
 

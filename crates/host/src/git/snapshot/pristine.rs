@@ -6,11 +6,14 @@ use super::loose;
 use super::modes::Modes;
 use super::objects::{Hash, Objects};
 use super::{Request, Taken};
+use crate::store::safe_file;
 use serde::{Deserialize, Serialize};
 use std::fmt;
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
+
+/// The longest file of a repository that is read: a path, a ref or a configuration.
+const MAX_FILE: u64 = 1024 * 1024;
 
 /// A commit whose files are the work tree, without any change, and its tree.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,7 +63,7 @@ pub(super) fn take(request: &Request, when: i64) -> Option<Taken> {
 
 /// Returns the repository of a linked worktree whose HEAD is this commit, if objects and refs are plain files there.
 fn common_dir(work_dir: &Path, commit: &str) -> Option<PathBuf> {
-    let read = |path: PathBuf| fs::read_to_string(path).ok();
+    let read = |path: PathBuf| String::from_utf8(safe_file::read_named_whole(&path, MAX_FILE).ok()?).ok();
     let git_dir = read(work_dir.join(".git"))?;
     let git_dir = work_dir.join(git_dir.strip_prefix("gitdir: ")?.trim_end_matches('\n'));
     if read(git_dir.join("HEAD"))?.trim_end() != commit {

@@ -180,7 +180,7 @@ fn is_there(git: &Git, common: &Path, path: &Path) -> Result<bool, String> {
 /// Unlocks a complete worktree whose creation was killed just before git would have unlocked it.
 fn finish(own: &Git) {
     let Ok(lock) = own.path(&["rev-parse", "--git-path", "locked"]) else { return };
-    if fs::read(&lock).is_ok_and(|text| text.starts_with(HALF_MADE)) {
+    if safe_file::read_up_to(&lock, HALF_MADE.len() as u64).is_ok_and(|text| text == HALF_MADE) {
         let _ = fs::remove_file(lock);
     }
 }

@@ -2,13 +2,13 @@
 
 use super::{Entry, Known, SessionIndex, known};
 use crate::store::journal::Tail;
+use crate::store::safe_file;
 use dogwatch_agents::{Format, Transcribed, Turns};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::time::dur::Limit;
 use dogwatch_core::watch::limits::Kind;
 use dogwatch_core::watch::replay::Replayed;
 use std::ffi::OsStr;
-use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -117,7 +117,7 @@ fn replay(
     let format = format(path)?;
     let policy = policy(format.agent()).unwrap_or_else(|| unlimited(format.agent()));
     let mut turns = Turns::new(format, policy, true);
-    let mut lines = Tail::from(File::open(path)?, 0).in_large_pieces();
+    let mut lines = Tail::from(safe_file::read_named(path)?, 0).in_large_pieces();
     while let Some(line) = lines.next_line()? {
         turns.take(line);
     }
@@ -142,7 +142,7 @@ fn unlimited(agent: ReaderName) -> WatchPolicy {
 }
 
 fn format(path: &Path) -> io::Result<Format> {
-    let mut lines = Tail::from(File::open(path)?, 0);
+    let mut lines = Tail::from(safe_file::read_named(path)?, 0);
     for _ in 0..MAX_HEAD {
         match lines.next_line()? {
             Some(line) => {
