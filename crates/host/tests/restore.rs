@@ -261,20 +261,30 @@ fn a_private_file_is_neither_overwritten_nor_removed() {
         fs::set_permissions(repo.path(name), fs::Permissions::from_mode(0o600)).expect("the file is ours");
     };
     private("then.env", "old");
+    private("changed", "a password of then");
     repo.take(THEN);
     private("then.env", "new");
+    private("changed", "a password of now");
     private("now.env", "made later");
     repo.write("open", "goes");
     let restored = repo.undo();
     assert_eq!((restored.removed, restored.left), (1, 0), "{restored:?}");
     assert_eq!((repo.read("then.env"), repo.read("now.env")), ("new".to_owned(), "made later".to_owned()));
+    assert_eq!(repo.read("changed"), "a password of now");
     let mode = fs::metadata(repo.path("then.env")).expect("there").permissions().mode();
     assert_eq!(mode & 0o777, 0o600);
     // A file that was private then and is open now may hold what was private. It is saved first, and stays.
-    fs::set_permissions(repo.path("then.env"), fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    for name in ["then.env", "changed"] {
+        fs::set_permissions(repo.path(name), fs::Permissions::from_mode(0o644)).expect("the file is ours");
+    }
     let restored = repo.undo_to(THEN, "refs/dogwatch/again").expect("restores");
     assert_eq!(reason(&restored, "then.env"), "the snapshot left it out, so it may have existed");
     assert_eq!(repo.read("then.env"), "new");
+    let unknown = "the snapshot left it out, so its content of that time is unknown";
+    assert_eq!(
+        (reason(&restored, "changed"), repo.read("changed")),
+        (unknown, "a password of now".to_owned())
+    );
 }
 
 // promise: 17

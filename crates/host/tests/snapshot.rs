@@ -486,9 +486,28 @@ fn a_file_that_only_its_owner_may_read_stays_out_of_the_repository() {
     repo.write("prod.env", "TOKEN=canary");
     let private = std::fs::Permissions::from_mode(0o600);
     std::fs::set_permissions(repo.path("prod.env"), private).expect("the file is ours");
+    // A directory protects what is in it.
+    repo.write("shut/deep/open.txt", "canary");
+    std::fs::set_permissions(repo.path("shut"), std::fs::Permissions::from_mode(0o700)).expect("ours");
+    // The repository has an earlier content of a tracked file, and not this one.
+    repo.write("kept", "canary of today");
+    std::fs::set_permissions(repo.path("kept"), std::fs::Permissions::from_mode(0o600)).expect("ours");
     let taken = repo.take();
-    assert!(repo.paths().contains(&"open.txt".to_owned()) && !repo.paths().contains(&"prod.env".to_owned()));
-    assert!(named(&taken).iter().any(|(path, why)| *path == "prod.env" && why.contains("only its owner")));
+    assert!(repo.paths().contains(&"open.txt".to_owned()));
+    for private in ["prod.env", "shut/deep/open.txt", "kept"] {
+        let said = named(&taken);
+        assert!(
+            said.iter().any(|(path, why)| *path == private && why.contains("only its owner")),
+            "{said:?}"
+        );
+        let stored = repo.try_git(&["show", &format!("{REF}:{private}")]);
+        assert!(!String::from_utf8_lossy(&stored.stdout).contains("canary"), "{private}");
+    }
+    // No other user can enter the repository, so nothing has to stay out.
+    std::fs::set_permissions(repo.path(".git"), std::fs::Permissions::from_mode(0o700)).expect("ours");
+    let taken = repo.take();
+    assert_eq!(taken.skipped, 0, "{taken:?}");
+    assert_eq!(repo.text(&["show", &format!("{REF}:kept")]), "canary of today");
 }
 
 /// Returns a snapshot commit without its times.

@@ -1,11 +1,12 @@
 use crate::color;
 use crate::error::CliError;
-use crate::runs::Which;
+use crate::runs::{Which, note};
 use crate::snapshot_index::SnapshotIndex;
 use dogwatch_core::record::ids::Iteration;
 use dogwatch_core::text::printable_bytes;
 use dogwatch_host::git::snapshot::{self, DiffOptions, FileChange};
 use std::io::{BufRead, BufReader, ErrorKind, IsTerminal, Read, Write};
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Show what a run or its iterations changed
@@ -86,6 +87,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         }
         None => index.whole(args.node.as_deref())?,
     };
+    note_left_out(&dir, &[&from, &to]);
     if args.json {
         let files = snapshot::changed_files(&dir, &from, &to).map_err(CliError::usage)?;
         return super::print_json(&Changed { from, to, files });
@@ -94,6 +96,20 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let options = DiffOptions { stat: args.stat, color: color::on_stdout(), paths: args.paths.clone() };
     let git = snapshot::diff(&dir, &from, &to, &options);
     if terminal { shown(git) } else { copied(git) }
+}
+
+/// Notes on stderr which files the snapshots do not contain, so that a missing change is not taken for no change.
+pub(super) fn note_left_out(dir: &Path, refs: &[&str]) {
+    // A snapshot that cannot be read is reported by the command itself.
+    let Ok((paths, more)) = snapshot::left_out(dir, refs) else { return };
+    if paths.is_empty() && !more {
+        return;
+    }
+    let mut named: Vec<&str> = paths.iter().take(snapshot::MAX_NAMED).map(String::as_str).collect();
+    if more || paths.len() > named.len() {
+        named.push("…");
+    }
+    note(&format!("the snapshots leave out private, large or nested files: {}", named.join(", ")));
 }
 
 /// The changed files, in the shape of the JSON output.

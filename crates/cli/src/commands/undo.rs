@@ -117,8 +117,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         limits: snapshot::Limits::default(),
         own,
     };
+    let snapshots = [undo.to.clone(), undo.keep_as.clone()];
     let prepared =
         snapshot::prepare(undo).map_err(|why| CliError::usage(format!("{}: {why}", dir.display())))?;
+    super::diff::note_left_out(&dir, &snapshots.each_ref().map(String::as_str));
     if prepared.counts() == (0, 0) {
         let restored = prepared.unchanged();
         let _ = prepared.give_up();

@@ -2,6 +2,7 @@
 
 use crate::kit::{Fifo, GRACES, Project, names, one};
 use serde_json::Value;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 /// Creates a loop in a git repository. Every iteration appends a line to `count` and creates a file `made-N`.
@@ -141,6 +142,32 @@ fn undo_restores_the_earlier_state_and_names_the_way_back() {
     let again = project.call(&["undo", &run, "1", "--yes"]);
     again.assert_code(0);
     assert!(again.text().contains("already"), "{}", again.text());
+}
+
+#[test]
+fn diff_and_undo_name_the_files_that_the_snapshots_leave_out() {
+    let project = Project::acting("say hi; write made a");
+    git(&project, &["init", "-q", "-b", "main"]);
+    project.file("prod.env", "old");
+    git(&project, &["add", "-A"]);
+    git(&project, &["commit", "-q", "-m", "first"]);
+    project.file("prod.env", "TOKEN=canary");
+    let private = std::fs::Permissions::from_mode(0o600);
+    std::fs::set_permissions(project.path("prod.env"), private).expect("the file is ours");
+    project.run(&["-n", "1"]).assert_code(0);
+    let run = project.run_dir().file_name().expect("an id").to_string_lossy().into_owned();
+    let refs = git(&project, &["for-each-ref", "--format=%(refname)", "refs/dogwatch"]);
+    assert!(refs.lines().count() >= 2, "{refs}");
+    for name in refs.lines() {
+        assert_eq!(git(&project, &["show", &format!("{name}:prod.env")]), "old");
+    }
+    for args in [&["diff"][..], &["diff", &run, "1", "--json"], &["undo", &run, "1", "--yes"]] {
+        let done = project.call(args);
+        done.assert_code(0);
+        assert!(done.stderr.starts_with("note: the snapshots leave out") && done.stderr.contains("prod.env"));
+    }
+    assert_eq!(project.read("prod.env"), "TOKEN=canary");
+    assert!(!project.path("made").exists());
 }
 
 // promise: 17

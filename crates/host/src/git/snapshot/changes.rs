@@ -9,6 +9,7 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use super::objects::Hash;
+use super::privacy;
 use super::tree::{self, Files};
 use crate::git::{Git, GitError};
 use crate::store::safe_file;
@@ -58,6 +59,8 @@ pub(crate) struct Changes {
     pub(crate) all_others: bool,
     /// Whether the exec bit of a file is meaningful.
     pub(crate) modes_count: bool,
+    /// Whether others cannot read the objects of the repository.
+    pub(crate) closed: bool,
     /// The data for a snapshot that is written without git, if that is possible here.
     pub(super) quick: Option<Quick>,
 }
@@ -231,12 +234,14 @@ pub(crate) fn changes(
     let files = found.add_listing(&listing);
     let (commit, more) = head.map_or((None, None), |head| (Some(head.commit), head.more));
     let modes_count = settings.modes_count;
+    let closed = privacy::is_closed(more.as_ref().map(|more| more.objects.as_path()));
     if let Some(quick) =
         more.filter(|_| settings.is_usual).zip(files).and_then(|(more, files)| quick(more, files))
     {
         let (index_tree, changes) = (quick.index_tree.clone(), found.changes);
         let (staged, quick) = (BTreeSet::new(), Some(quick));
-        return Ok(Changes { index_tree, head: commit, changes, staged, all_others, modes_count, quick });
+        let head = commit;
+        return Ok(Changes { index_tree, head, changes, staged, all_others, modes_count, closed, quick });
     }
     let (staged, tree) = index_of(git, commit.as_deref());
     let index_tree = match tree {
@@ -247,7 +252,7 @@ pub(crate) fn changes(
     let changes = found.changes;
     // Only the count of changed files needs it.
     let staged = paths(&staged.unwrap_or_default());
-    Ok(Changes { index_tree, head: commit, changes, staged, all_others, modes_count, quick: None })
+    Ok(Changes { index_tree, head: commit, changes, staged, all_others, modes_count, closed, quick: None })
 }
 
 /// Returns what a snapshot without git needs, if the index is what HEAD has.

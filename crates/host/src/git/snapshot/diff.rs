@@ -1,5 +1,6 @@
 //! The changes between two snapshots, as git shows them.
 
+use super::left_out::LeftOut;
 use super::names::{node_refs, ref_name};
 use crate::git::{Git, GitError};
 use dogwatch_core::record::ids::{Iteration, NodeName, RunId};
@@ -32,6 +33,19 @@ pub fn commit_of(work_dir: &Path, ref_name: &str) -> Result<Option<String>, Stri
         Err(GitError::Refused { code: Some(1), .. }) => Ok(None),
         Err(other) => Err(other.to_string()),
     }
+}
+
+/// Returns the files that one of these snapshots left out, without control characters, and whether there are more.
+pub fn left_out(work_dir: &Path, refs: &[&str]) -> Result<(BTreeSet<String>, bool), String> {
+    let git = Git::at(work_dir).until(Some(Instant::now() + QUERY_TIMEOUT));
+    let (mut paths, mut more) = (BTreeSet::new(), false);
+    for name in refs {
+        let commit = git.run(&["cat-file", "commit", name]).map_err(|error| error.to_string())?;
+        let found = LeftOut::read(&commit);
+        paths.extend(found.paths.iter().map(|path| printable_bytes(path)));
+        more |= found.more;
+    }
+    Ok((paths, more))
 }
 
 /// Returns the git command that shows the diff, not started. No program of the user runs: no pager, no diff tool,

@@ -28,6 +28,7 @@ pub(crate) mod names;
 mod objects;
 mod own;
 mod pristine;
+mod privacy;
 mod prune;
 mod put;
 mod restore;
@@ -42,13 +43,16 @@ use std::time::Duration;
 use crate::git::role;
 use serde::{Deserialize, Serialize};
 
-pub use diff::{DiffOptions, FileChange, Patch, changed_files, commit_of, diff, iteration_patch, patch};
+pub use diff::{
+    DiffOptions, FileChange, Patch, changed_files, commit_of, diff, iteration_patch, left_out, patch,
+};
 pub use names::{REFS, UNDO, node_refs, ref_name, run_refs, undo_name};
 pub use own::{OthersWork, OwnWork};
 pub use pristine::{Pristine, PristineError};
+pub(crate) use privacy::Privacy;
 pub use prune::{Stored, forget, prune, stored};
 pub use restore::{Prepared, Restored, Survey, Undo, prepare};
-pub(crate) use take::{is_left_out, umask_is_private};
+pub(crate) use take::is_left_out;
 pub use take::{take, take_until};
 
 /// The name of this part of dogwatch, for the keeper.

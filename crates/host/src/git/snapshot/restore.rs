@@ -374,6 +374,10 @@ impl Prepared {
         if step.to.is_none() && (self.survey.then.more || self.survey.then.holds(&step.path)) {
             return Some("the snapshot left it out, so it may have existed".to_owned());
         }
+        // The snapshot has the content of the index in its place.
+        if self.survey.then.holds(&step.path) {
+            return Some("the snapshot left it out, so its content of that time is unknown".to_owned());
+        }
         if self.survey.filtered.contains(&step.path)
             && step.to.is_some()
             && !self.survey.as_they_are.contains(&step.path)

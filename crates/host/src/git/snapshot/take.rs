@@ -15,6 +15,7 @@ use super::left_out::LeftOut;
 use super::loose::{self, Loose};
 use super::modes::{Modes, umask};
 use super::pristine;
+use super::privacy::Privacy;
 use super::prune::prune_node;
 use super::stream::{self, Commits, Stream};
 use super::{Limits, MAX_NAMED, Outcome, Request, Skipped, Taken};
@@ -142,6 +143,7 @@ fn write(
         top,
         modes_count: changes.modes_count,
         umask: umask(),
+        privacy: Privacy::new(top, changes.closed),
         limits: request.limits,
         until: Instant::now() + request.limits.reading,
         taken,
@@ -208,11 +210,10 @@ fn in_order<'a>(
 
 /// Returns whether a commit of all files leaves out an untracked one, as a snapshot does: a nested repository, a private
 /// file, or a large one.
-pub(crate) fn is_left_out(top: &Path, path: &[u8], limits: &Limits, all_private: bool) -> bool {
-    let Ok(facts) = fs::symlink_metadata(top.join(OsStr::from_bytes(path))) else { return true };
-    let private = facts.is_file() && is_private(facts.permissions().mode()) && !all_private;
+pub(crate) fn is_left_out(privacy: &mut Privacy<'_>, path: &[u8], limits: &Limits) -> bool {
+    let Ok(facts) = fs::symlink_metadata(privacy.top.join(OsStr::from_bytes(path))) else { return true };
     cannot_store(path).is_some()
-        || private
+        || privacy.covers(path, facts.permissions().mode())
         || !(facts.is_file() || facts.is_symlink())
         || facts.len() > limits.file_bytes
 }
@@ -226,20 +227,11 @@ fn cannot_store(path: &[u8]) -> Option<&'static str> {
     git.then_some("git cannot store this name")
 }
 
-/// Returns whether neither the group nor others may read a file of this mode.
-fn is_private(mode: u32) -> bool {
-    mode & 0o044 == 0
-}
-
-/// Returns whether the umask makes every new file private. Then the objects of git are private too.
-pub(crate) fn umask_is_private() -> bool {
-    is_private(!umask())
-}
-
 struct Reading<'a> {
     top: &'a Path,
     modes_count: bool,
     umask: u32,
+    privacy: Privacy<'a>,
     limits: Limits,
     until: Instant,
     taken: &'a mut Taken,
@@ -261,12 +253,7 @@ impl Reading<'_> {
         }
         let file = self.top.join(OsStr::from_bytes(path));
         let facts = fs::symlink_metadata(&file).map_err(|error| error.to_string())?;
-        if change == Change::Untracked
-            && facts.is_file()
-            && is_private(facts.permissions().mode())
-            // Where the umask makes every new file private, the mode says nothing, and git's objects are private too.
-            && !is_private(!self.umask)
-        {
+        if self.privacy.covers(path, facts.permissions().mode()) {
             return Err("only its owner may read it, and others may read the repository".to_owned());
         }
         let (mode, content) = if facts.is_symlink() {

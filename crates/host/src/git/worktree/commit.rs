@@ -9,7 +9,7 @@ use super::make::common_dir;
 use crate::fs::digest::real;
 use crate::git::merge::{commit_tree, contains, move_branch, tip};
 use crate::git::snapshot::changes::{self, Change, Repository, SnapshotError};
-use crate::git::snapshot::{Limits, is_left_out, umask_is_private};
+use crate::git::snapshot::{Limits, Privacy, is_left_out};
 use crate::git::{Git, GitError};
 use dogwatch_core::run::job::{Commit, Made};
 use std::fs;
@@ -60,7 +60,7 @@ fn remove_stale_lock(git: &Git) {
 fn stage(git: &Git, repository: Repository, scratch: &Path) -> Result<u64, SnapshotError> {
     fs::create_dir_all(scratch)?;
     let found = changes::changes(&mut git.clone(), repository, scratch)?;
-    let (limits, all_private) = (Limits::default(), umask_is_private());
+    let (limits, mut privacy) = (Limits::default(), Privacy::new(git.dir(), found.closed));
     let args = ["update-index", "-z", "--add", "--remove", "--replace", "--stdin"];
     let mut command = git.command(&args);
     command.stdin(Stdio::piped());
@@ -69,7 +69,7 @@ fn stage(git: &Git, repository: Repository, scratch: &Path) -> Result<u64, Snaps
     let mut written = Ok(());
     if let Some(mut stdin) = running.child.stdin.take() {
         for (path, change) in &found.changes {
-            if *change == Change::Untracked && is_left_out(git.dir(), path, &limits, all_private) {
+            if *change == Change::Untracked && is_left_out(&mut privacy, path, &limits) {
                 skipped += 1;
                 continue;
             }
