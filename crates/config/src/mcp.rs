@@ -14,6 +14,7 @@ use crate::parsed::{Ctx, all, flag, listed, span, text};
 use crate::words::words;
 use dogwatch_core::settings::{McpPlace, McpPolicy, McpServer};
 use dogwatch_core::text::address::{Address, AddressError, fill};
+use dogwatch_core::text::redact::names_secret;
 use dogwatch_core::time::dur::Dur;
 
 const FIELDS: [&str; 7] = ["command", "url", "headers", "timeout", "tools", "restart_after", "insecure"];
@@ -108,14 +109,23 @@ fn server(ctx: &mut Ctx<'_, '_>, entry: &Entry) -> Option<McpServer> {
     })
 }
 
-/// Returns whether a server gets an authorization header without encryption and outside of this machine.
+/// Headers that hold keys and whose names are not like those of variables.
+const KEY_HEADERS: [&str; 3] = ["authorization", "proxy-authorization", "cookie"];
+
+/// Returns whether a server gets a key in a header without encryption and outside of this machine.
 fn sends_key_in_the_clear(place: &McpPlace, headers: &[(String, String)]) -> bool {
-    let secret = ["authorization", "cookie", "x-api-key"];
-    let has_key = headers.iter().any(|(name, _)| secret.iter().any(|known| name.eq_ignore_ascii_case(known)));
+    let holds_key =
+        |name: &str| names_secret(name) || KEY_HEADERS.iter().any(|known| name.eq_ignore_ascii_case(known));
+    let has_key = headers.iter().any(|(name, _)| holds_key(name));
     let McpPlace::Url(url) = place else { return false };
     let address = fill(url, |_| Some("x".to_owned())).ok().and_then(|filled| Address::parse(&filled).ok());
-    let is_local =
-        |host: &str| host.eq_ignore_ascii_case("localhost") || host.starts_with("127.") || host == "::1";
+    // A name may begin like an address of this machine: `127.0.0.1.example`.
+    let is_local = |host: &str| {
+        let octets: Vec<&str> = host.split('.').collect();
+        let is_octet = |octet: &&str| octet.parse::<u8>().is_ok();
+        let is_loopback = octets.len() == 4 && octets[0] == "127" && octets.iter().all(is_octet);
+        is_loopback || host == "::1" || host.eq_ignore_ascii_case("localhost")
+    };
     has_key && address.is_some_and(|address| !address.https && !is_local(&address.host))
 }
 

@@ -27,12 +27,29 @@ fn the_mcp_server_is_on_by_default_and_can_proxy_other_servers() {
 fn a_key_over_plain_http_to_another_host_is_refused_unless_allowed() {
     let server = |rest: &str| format!("mcp: {{servers: {{far: {{{rest}}}}}}}");
     let header = "headers: {Authorization: \"Bearer x\"}";
-    let plain = server(&format!("url: \"http://tracker.example/mcp\", {header}"));
-    assert!(common::error(&plain).contains("sends a key over plain http"), "{plain}");
+    for host in [
+        "tracker.example",
+        "127.evil.example",
+        "127.0.0.1.nip.io",
+        "0127.0.0.1",
+        "localhost.example",
+        "[2001:db8::1]",
+    ] {
+        let plain = server(&format!("url: \"http://{host}/mcp\", {header}"));
+        assert!(common::error(&plain).contains("sends a key over plain http"), "{plain}");
+    }
+    for name in ["Proxy-Authorization", "Cookie", "X-Api-Key", "X-Auth-Token", "x-access-key"] {
+        let plain = server(&format!("url: \"http://tracker.example/mcp\", headers: {{{name}: x}}"));
+        assert!(common::error(&plain).contains("sends a key over plain http"), "{plain}");
+    }
     for fine in [
         format!("url: \"http://tracker.example/mcp\", {header}, insecure: true"),
         format!("url: \"https://tracker.example/mcp\", {header}"),
         format!("url: \"http://127.0.0.1:1/mcp\", {header}"),
+        format!("url: \"http://127.9.9.9/mcp\", {header}"),
+        format!("url: \"http://[::1]:1/mcp\", {header}"),
+        format!("url: \"http://LocalHost/mcp\", {header}"),
+        "url: \"http://tracker.example/mcp\", headers: {X-Project: x}".to_owned(),
         "url: \"http://tracker.example/mcp\"".to_owned(),
     ] {
         common::settings(&server(&fine));
