@@ -72,21 +72,26 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         (None, Some(_)) => None,
         (listen, _) => Some(listen.unwrap_or(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))),
     };
-    let tcp = tcp.map(bind).transpose()?;
-    let mut page = None;
-    let mut urls = match &tcp {
-        Some((listener, token)) => {
-            let at = listener
-                .local_addr()
-                .map_err(|e| CliError::internal(format!("cannot read the listener's address: {e}")))?;
-            page = Some(format!("http://{at}/"));
-            format!("http://{at}/#token={}\n", token.as_str())
-        }
-        None => String::new(),
-    };
+    let listener = tcp.map(bind).transpose()?;
     let others = {
         let on_change: OnChange = Arc::new(|| {});
         args.hosts.connect(&on_change)?
+    };
+    let external = loading::external_policy()?;
+    let mut page = None;
+    let mut urls = String::new();
+    let tcp = match listener {
+        Some(listener) => {
+            let at = listener
+                .local_addr()
+                .map_err(|e| CliError::internal(format!("cannot read the listener's address: {e}")))?;
+            // Last, because scripts that use another server read the token from its file.
+            let token = Token::renew_of_user().map_err(|e| CliError::usage(e.to_string()))?;
+            page = Some(format!("http://{at}/"));
+            urls = format!("http://{at}/#token={}\n", token.as_str());
+            Some((listener, token))
+        }
+        None => None,
     };
     let setup = MachineSetup {
         registry: Registry::of_user(),
@@ -94,7 +99,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         tcp,
         socket: args.socket.clone(),
         limits: MachineSetup::limits(),
-        external: loading::external_policy()?,
+        external,
         continue_run: Arc::new(detached::continue_run),
     };
     let served = serve_machine(setup).map_err(|e| match &args.socket {
@@ -116,16 +121,14 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 }
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
-fn bind(at: SocketAddr) -> Result<(TcpListener, Token), CliError> {
-    let token = Token::renew_of_user().map_err(|e| CliError::usage(e.to_string()))?;
-    let listener = TcpListener::bind(at).map_err(|e| match e.kind() {
+fn bind(at: SocketAddr) -> Result<TcpListener, CliError> {
+    TcpListener::bind(at).map_err(|e| match e.kind() {
         ErrorKind::AddrInUse => CliError::with_help(
             format!("cannot listen on {at}: the address is in use, perhaps by another `dogwatch serve`"),
             "pass `--listen 127.0.0.1:0` to use a free port",
         ),
         _ => CliError::usage(format!("cannot listen on {at}: {e}")),
-    })?;
-    Ok((listener, token))
+    })
 }
 
 /// Blocks the signals that stop the server and returns a descriptor that reads them. Call it before any thread

@@ -102,6 +102,11 @@ fn a_busy_port_or_a_public_address_is_a_clear_error() {
         refused.stderr
     );
     assert!(refused.stderr.contains("help: pass `--listen 127.0.0.1:0`"), "{}", refused.stderr);
+    // Another server that has the address keeps its token.
+    let first = Server::start(&project);
+    project.call(&["serve", "--listen", &first.at]).assert_code(2);
+    let kept = std::fs::read_to_string(project.outside("state/dogwatch/token")).expect("reads");
+    assert_eq!(kept.trim(), first.token);
     for other in ["0.0.0.0:0", "[::]:0", "nowhere:1"] {
         project.call(&["serve", "--listen", other]).assert_code(2);
     }
