@@ -2,6 +2,7 @@
 //! error determines the exit code.
 
 use crate::color;
+use crate::screen::wrap_for;
 use clap::error::{ContextKind, ContextValue};
 use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_config::nearest;
@@ -125,17 +126,19 @@ pub fn print_usage_error(error: &clap::Error) {
     for (from, to) in PARSER_WORDS {
         text = text.replace(from, to);
     }
+    let stderr = std::io::stderr();
     // There is nothing left to do if stderr is closed.
-    let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    let _ = (&stderr).write_all(wrap_for(&stderr, &text).as_bytes());
 }
 
 fn error_line(message: &str) {
     print_line(&format!("error: {}", printable(message)));
 }
 
-/// Prints a line to stderr, without secrets. A closed stderr must not turn an exit code into a panic.
+/// Prints a line to stderr, without secrets, and wrapped if that is a terminal. A closed stderr must not turn an exit code into a panic.
 pub fn print_line(text: &str) {
-    let _ = writeln!(std::io::stderr(), "{}", secrets::hide(text));
+    let stderr = std::io::stderr();
+    let _ = writeln!(&stderr, "{}", wrap_for(&stderr, &secrets::hide(text)));
 }
 
 /// Prints diagnostics to stderr, in color if stderr is a terminal.

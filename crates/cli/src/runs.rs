@@ -204,8 +204,7 @@ fn candidates(found: &[FoundRun]) -> String {
 
 /// Prints a note to stderr. A closed stderr is ignored.
 pub fn note(text: &str) {
-    use std::io::Write;
-    let _ = writeln!(std::io::stderr(), "note: {}", printable(text));
+    print_line(&format!("note: {}", printable(text)));
 }
 
 fn no_such(wanted: &str) -> CliError {

@@ -283,6 +283,10 @@ fn list(items: impl Iterator<Item = String>, between: &str) -> String {
 /// The table truncates longer values. The journal holds them in full.
 const MAX_VALUE_BYTES: usize = 60;
 
+/// The widest column of values, in characters. A longer value shifts only its own origin, so that the table fits a
+/// terminal.
+const MAX_VALUE_COLUMN: usize = 12;
+
 /// Formats the settings as an aligned table of key, value and origin.
 pub fn table(settings: &[Setting]) -> String {
     let rows: Vec<[String; 3]> = settings
@@ -290,7 +294,7 @@ pub fn table(settings: &[Setting]) -> String {
         .map(|s| [s.key.to_owned(), one_line(&s.value, MAX_VALUE_BYTES), one_line(&s.origin, usize::MAX)])
         .collect();
     let width = |column: usize| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0);
-    let (key_width, value_width) = (width(0), width(1));
+    let (key_width, value_width) = (width(0), width(1).min(MAX_VALUE_COLUMN));
     let mut out = String::new();
     for [key, value, origin] in &rows {
         let _ = writeln!(out, "{key:key_width$}  {value:value_width$}  {origin}");
@@ -326,5 +330,8 @@ mod tests {
         };
         let rows = [row("agent", "clau\u{1b}[31mde"), row("idle.max_delay", "5m")];
         assert_eq!(table(&rows), "agent           claude  built-in\nidle.max_delay  5m      built-in\n");
+        let long = "x".repeat(MAX_VALUE_COLUMN + 1);
+        let expected = format!("agent     {long}  built-in\nidle.max  {:12}  built-in\n", "5m");
+        assert_eq!(table(&[row("agent", &long), row("idle.max", "5m")]), expected);
     }
 }

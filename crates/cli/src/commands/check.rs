@@ -98,7 +98,7 @@ fn load(args: &Args, file: &LoopFile, explain: bool) -> Result<Loaded, CliError>
 }
 
 fn print(text: &str) -> Result<u8, CliError> {
-    super::print(hide(text).as_bytes())
+    super::print_text(&hide(text))
 }
 
 /// The result of a check, for programs.

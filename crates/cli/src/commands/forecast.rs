@@ -67,7 +67,7 @@ fn replay(args: &Args, file: &Path) -> Result<u8, CliError> {
     let text = prompt::read_at_most(file, MAX_TRACE).map_err(|error| cannot(error.to_string()))?;
     let trace = Trace::parse(&text).map_err(|error| cannot(error.to_string()))?;
     let judged = trace.judge(&Schedule::of(&adjusted(&IdlePolicy::default(), args), false));
-    if args.json { super::print_json(&judged) } else { super::print(judged_text(&judged).as_bytes()) }
+    if args.json { super::print_json(&judged) } else { super::print_text(&judged_text(&judged)) }
 }
 
 /// Applies the flags to a policy.
@@ -132,11 +132,7 @@ fn forecast(args: &Args) -> Result<u8, CliError> {
         })
     });
     let forecasts = Forecasts { path: loop_file.clone(), nodes: nodes.collect(), notices: history.problems };
-    if args.json {
-        super::print_json(&forecasts)
-    } else {
-        super::print(printable(&text(&forecasts)).as_bytes())
-    }
+    if args.json { super::print_json(&forecasts) } else { super::print_text(&printable(&text(&forecasts))) }
 }
 
 /// Returns the status of the loop's live run, if there is one.

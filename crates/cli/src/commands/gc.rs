@@ -75,17 +75,17 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         super::print_json(&Cleanup { listed, done })?;
         return Ok(u8::from(failed));
     }
-    super::print(printable(&list(&plan)).as_bytes())?;
+    super::print_text(&printable(&list(&plan)))?;
     if plan.gone.is_empty() && plan.strays.is_empty() {
         let (keep, age) = (args.keep, args.older_than);
         let newest = words::count(keep, "run");
         let text =
             format!("nothing to remove (keeping the newest {newest} and all runs of the last {age})\n");
-        return super::print(text.as_bytes());
+        return super::print_text(&text);
     }
     if args.dry_run || !(args.yes || confirm()) {
         let text = format!("nothing was removed; `{}` removes it\n", command(args));
-        return super::print(printable(&text).as_bytes());
+        return super::print_text(&printable(&text));
     }
     let done = carry_out::carry_out(plan);
     let mut text = format!(
@@ -100,7 +100,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     for failed in &done.failed {
         let _ = writeln!(text, "not removed: {failed}");
     }
-    super::print(printable(&text).as_bytes())?;
+    super::print_text(&printable(&text))?;
     Ok(u8::from(!done.failed.is_empty()))
 }
 

@@ -33,7 +33,7 @@ pub fn run() -> Result<u8, CliError> {
     // A run that is still alive matters most, however many runs have ended since it started.
     runs.sort_by_cached_key(|run| !run.is_live());
     if runs.is_empty() {
-        return super::print(format!("{NOTHING_YET}\n").as_bytes());
+        return super::print_text(&format!("{NOTHING_YET}\n"));
     }
     let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
     let color = color::on_stdout();

@@ -132,7 +132,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         if args.json {
             return merge.print_json(&branch, (&old, &old), None);
         }
-        return super::print(format!("nothing to merge: {branch} already has this work\n"));
+        return super::print_text(&format!("nothing to merge: {branch} already has this work\n"));
     }
     let new = merge.staging.tip().to_owned();
     let Target { is_new, checked_out, .. } = merge.staging.target();
@@ -150,7 +150,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         (false, false) => format!("git branch -f {branch} {}", short(&old)),
     };
     let text = format!("{branch} is now at {} (back with `{back}`)\n", short(&new));
-    super::print(printable(&text).as_bytes())
+    super::print_text(&printable(&text))
 }
 
 fn short(commit: &str) -> &str {
@@ -266,7 +266,7 @@ impl Merge<'_> {
 
     fn say(&self, line: &str) -> Result<(), CliError> {
         if self.prints {
-            super::print(format!("{}\n", printable(line)))?;
+            super::print_text(&format!("{}\n", printable(line)))?;
         }
         Ok(())
     }

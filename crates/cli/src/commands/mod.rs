@@ -55,6 +55,7 @@ pub use report::page as report_page;
 pub use status::{headline, status as status_of, text as status_text};
 
 use crate::error::CliError;
+use crate::screen::wrap_for;
 use clap::Subcommand;
 use dogwatch_core::text::escape_json;
 use dogwatch_host::store::secrets::hide_in_json;
@@ -178,6 +179,11 @@ fn print(text: impl AsRef<[u8]>) -> Result<u8, CliError> {
         }
         Ok(()) | Err(_) => Ok(0),
     }
+}
+
+/// Prints text for people to stdout, wrapped if that is a terminal.
+fn print_text(text: &str) -> Result<u8, CliError> {
+    print(wrap_for(&std::io::stdout(), text).as_bytes())
 }
 
 /// Prints a document without secrets. Names of files and tools may contain hidden characters, which must not reach a terminal.

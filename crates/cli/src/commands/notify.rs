@@ -52,6 +52,6 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             }
         }
     }
-    super::print(printable(&said).as_bytes())?;
+    super::print_text(&printable(&said))?;
     Ok(code)
 }

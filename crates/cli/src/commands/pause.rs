@@ -18,5 +18,5 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let waiting = found.is_waiting();
     found.post("pause", &())?;
     let how = if waiting { "is paused" } else { "will pause after the current iteration" };
-    super::print(format!("run {0} {how}; continue it with `dogwatch resume {0}`\n", found.id))
+    super::print_text(&format!("run {0} {how}; continue it with `dogwatch resume {0}`\n", found.id))
 }

@@ -49,7 +49,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             })
             .collect(),
     };
-    if args.json { super::print_json(&listing) } else { super::print(text(&listing).as_bytes()) }
+    if args.json { super::print_json(&listing) } else { super::print_text(&text(&listing)) }
 }
 
 /// Loads the prices that apply to this user.

@@ -34,5 +34,5 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         let which = if args.all { "runs" } else { "live runs" };
         text = format!("no {which} on this machine; start one with `dogwatch run DIR`\n");
     }
-    super::print(text.as_bytes())
+    if args.json { super::print(text) } else { super::print_text(&text) }
 }

@@ -94,7 +94,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     };
     let before = found.is_live().then(|| found.view()).transpose()?;
     match found.post("resume", &()) {
-        Ok(()) => super::print(format!("{}\n", resumed(&found, before.as_ref()))),
+        Ok(()) => super::print_text(&format!("{}\n", resumed(&found, before.as_ref()))),
         // The run is dead, or died during the request.
         Err(_) if !found.is_live() => {
             let leash = args.leash.open()?;

@@ -29,7 +29,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return super::print_json(&orchestrator(&found)?);
     }
     let status = status(&found)?;
-    if args.json { super::print_json(&status) } else { super::print(text(&status).as_bytes()) }
+    if args.json { super::print_json(&status) } else { super::print_text(&text(&status)) }
 }
 
 /// Returns the status of a run: from the run itself if it is live, otherwise from its record.

@@ -20,7 +20,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find_to_steer()?;
     let waiting = found.is_waiting();
     found.post("stop", &serde_json::json!({"accept": args.accept}))?;
-    super::print(match waiting {
+    super::print_text(&match waiting {
         true => format!("run {} stops now; no iteration is running\n", found.id),
         false => format!("run {} will stop after the current iteration\n", found.id),
     })

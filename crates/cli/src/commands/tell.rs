@@ -25,5 +25,5 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         ));
     }
     found.post("tell", &serde_json::json!({"text": text}))?;
-    super::print(format!("the next prompt of run {} will include the message\n", found.id))
+    super::print_text(&format!("the next prompt of run {} will include the message\n", found.id))
 }

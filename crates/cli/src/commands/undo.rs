@@ -130,9 +130,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             super::print_json(&Done { run: &found.id, node: &node, dir, restored, saved: None })?;
         } else if restored.left > 0 {
             let text = format!("nothing to undo in {dir}\n{}{FORCE}", not_changed(&restored));
-            super::print(printable(&text).as_bytes())?;
+            super::print_text(&printable(&text))?;
         } else {
-            super::print(format!("{dir} is already {title}\n"))?;
+            super::print_text(&format!("{dir} is already {title}\n"))?;
         }
         return Ok(code);
     }
@@ -341,7 +341,7 @@ impl Restoring<'_> {
             let _ = writeln!(text, "a {what} is in progress in this work tree; it was not changed");
         }
         let _ = writeln!(text, "the previous files are saved in {saved}\nrestore them with `{back}`");
-        super::print(printable(&text).as_bytes())?;
+        super::print_text(&printable(&text))?;
         Ok(code)
     }
 

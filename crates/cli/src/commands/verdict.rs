@@ -62,9 +62,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         Err(_) if !found.is_live() => append(&found, Event::VerdictLabeled { node, iteration, label })?,
         Err(failure) => return Err(failure),
     }
-    super::print(
-        format!("labeled the stop of iteration {iteration} of run {}: {label}\n", found.id).as_bytes(),
-    )
+    super::print_text(&format!("labeled the stop of iteration {iteration} of run {}: {label}\n", found.id))
 }
 
 /// Returns the node that the watchdog stopped in this iteration.

@@ -31,14 +31,14 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     let found = args.which.find_to_steer()?;
     match found.wake() {
-        Ok(woken) => return super::print(format!("{woken}\n")),
+        Ok(woken) => return super::print_text(&format!("{woken}\n")),
         Err(failure) if found.is_live() => return Err(failure),
         Err(_) => {}
     }
     let view = found.view()?;
     let asleep = view.is_asleep() || view.ended.as_ref().is_some_and(|end| end.outcome == Outcome::Idle);
     match view.ended {
-        _ if asleep && args.detach => super::print(format!("{}\n", detached::wake(&found)?)),
+        _ if asleep && args.detach => super::print_text(&format!("{}\n", detached::wake(&found)?)),
         _ if asleep => {
             let show = if args.json { Show::Json } else { Show::Normal };
             continue_run(&found, Continue { wake: true, show, ..Continue::default() })

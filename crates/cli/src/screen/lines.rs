@@ -1,7 +1,8 @@
 //! Formats events as lines without control characters, one block per iteration. The terminal shows the same lines.
 
 use super::output::Outputs;
-use super::terminal::{fit, width};
+use super::terminal::{shorten, width};
+use super::wrap::wrap;
 use super::writer::Screen;
 use super::{Show, ShownLine, words};
 use crate::local;
@@ -30,8 +31,8 @@ pub struct Formatter {
     nodes: BTreeMap<NodeName, Pieces>,
     /// The width of the column for node names; 0 in a run of one node. Known once the run has started.
     pub names: Option<usize>,
-    /// The width of the terminal, in columns. The first line is cut to it; files and pipes get all of it.
-    columns: Option<usize>,
+    /// Stdout is a terminal: lines are wrapped to its width. Files and pipes get whole lines.
+    wraps: bool,
 }
 
 /// The collected parts of the incomplete lines of one node.
@@ -49,13 +50,22 @@ const MAX_NAME: usize = 20;
 impl Formatter {
     /// Returns a formatter for a run.
     pub fn new(run_dir: &Path, show: Show) -> Formatter {
-        let columns = std::io::stdout().is_terminal().then(width);
-        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new(), names: None, columns }
+        let wraps = std::io::stdout().is_terminal();
+        Formatter { run_dir: run_dir.to_owned(), show, nodes: BTreeMap::new(), names: None, wraps }
     }
 
-    /// Returns the lines for an event. In a graph, each line starts with the name of its node.
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
+    /// Returns the lines for an event, as wide as the terminal. In a graph, each starts with the name of its node.
     pub fn format(&mut self, recorded: &Recorded, view: &View) -> Vec<ShownLine> {
+        let mut lines = self.whole_lines(recorded, view);
+        if self.wraps {
+            let columns = width();
+            lines.iter_mut().for_each(|line| line.text = wrap(&line.text, columns));
+        }
+        lines
+    }
+
+    #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
+    fn whole_lines(&mut self, recorded: &Recorded, view: &View) -> Vec<ShownLine> {
         let (event, at) = (&recorded.event, recorded.at);
         let names = *self.names.get_or_insert_with(|| name_column(view));
         match event {
@@ -86,15 +96,21 @@ impl Formatter {
             1 => s.name().to_owned(),
             many => format!("{}, {}", s.name(), words::count(many as u64, "node")),
         };
-        let at = local::full(at);
-        let head = |agent: &str| {
-            printable(&format!("dogwatch  {name}  ({agent})  run {}  {at}", s.run)).into_owned()
+        let agent = one_line(&s.agent, MAX_AGENT);
+        let head = |agent: &str, at: &str| {
+            printable(&format!("dogwatch  {name}  ({agent})  run {}{at}", s.run)).into_owned()
         };
-        let mut text = head(&one_line(&s.agent, MAX_AGENT));
-        if let Some(columns) = self.columns.filter(|columns| text.width() > *columns) {
-            // The run id and the time say more than the rest of the agent's command line.
-            let room = columns.saturating_sub(head("…").width());
-            text = fit(&head(&format!("{}…", fit(&one_line(&s.agent, MAX_AGENT), room))), columns);
+        let mut at = format!("  {}", local::full(at));
+        let mut text = head(&agent, &at);
+        let columns = if self.wraps { width() } else { usize::MAX };
+        if text.width() > columns {
+            // The run id and the time say more than the rest of the agent's command line. The headings of the
+            // iterations have the time, too.
+            if head("…", &at).width() > columns {
+                at.clear();
+            }
+            let room = columns.saturating_sub(head("", &at).width()).max(1);
+            text = head(&shorten(&agent, room), &at);
         }
         vec![ShownLine { tone: Tone::Head, text }]
     }

@@ -7,11 +7,13 @@ mod json;
 mod lines;
 mod output;
 mod terminal;
+mod wrap;
 mod writer;
 
 pub use dogwatch_core::record::words::{ShownLine, Tone};
 pub use lines::Formatter;
 pub use terminal::{fit, paint, shorten, width};
+pub use wrap::wrap_for;
 
 /// The words and figures that all commands share.
 pub mod words {

@@ -14,12 +14,16 @@ use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Moment;
 use dogwatch_host::driver::{OutputView, Reporter};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use unicode_width::UnicodeWidthChar;
 
 const DEFAULT_WIDTH: usize = 80;
 /// The end of the live line while a request to stop is pending.
 const STOPPING: &str = "; stopping after this";
+
+/// The hints at the end of the live line in a wait. The first that fits is shown.
+const HINTS: [&str; 2] = [": Ctrl-C skips the wait, twice stops the run", ": Ctrl-C skips it"];
 
 /// The reporter for terminals.
 pub struct Terminal {
@@ -103,7 +107,9 @@ fn live_text(now: Moment, view: &View, columns: usize) -> Option<String> {
             } else {
                 words::wait(*why).to_owned()
             };
-            Some(format!("  {left} left ({why}): Ctrl-C skips the wait, twice stops the run"))
+            let text = format!("  {left} left ({why})");
+            let fits = |hint: &&str| columns_of(&text) + columns_of(hint) <= columns;
+            Some(format!("{text}{}", HINTS.into_iter().find(fits).unwrap_or_default()))
         }
         Doing::Checking => Some("  running checks".to_owned()),
         Doing::Nothing | Doing::Preparing => None,
@@ -183,9 +189,30 @@ pub fn shorten(text: &str, columns: usize) -> String {
     }
 }
 
+/// Returns the number of columns that a text takes on a terminal. Escape sequences take none.
+pub fn columns_of(text: &str) -> usize {
+    let mut escape = false;
+    let mut columns = 0;
+    for c in text.chars() {
+        if escape {
+            escape = !c.is_ascii_alphabetic();
+        } else if c == '\x1b' {
+            escape = true;
+        } else {
+            columns += c.width().unwrap_or(0);
+        }
+    }
+    columns
+}
+
 /// Returns the width of the terminal on stdout, in columns.
 pub fn width() -> usize {
-    match rustix::termios::tcgetwinsize(std::io::stdout()) {
+    width_of(&std::io::stdout())
+}
+
+/// Returns the width of a terminal, in columns.
+pub fn width_of(stream: &impl AsFd) -> usize {
+    match rustix::termios::tcgetwinsize(stream) {
         Ok(size) if size.ws_col > 0 => usize::from(size.ws_col),
         Ok(_) | Err(_) => DEFAULT_WIDTH,
     }

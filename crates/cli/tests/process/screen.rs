@@ -75,15 +75,19 @@ struct Tty {
 }
 
 impl Tty {
-    /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
     fn start(project: &Project, args: &[&str]) -> Tty {
+        Tty::sized(100, project, args)
+    }
+
+    /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
+    fn sized(columns: u16, project: &Project, args: &[&str]) -> Tty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("we own the terminal");
         unlockpt(&master).expect("we own the terminal");
         let name = ptsname(&master, Vec::new()).expect("has a name");
         let flags = OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC;
         let slave = rustix::fs::open(name, flags, Mode::empty()).expect("opens");
-        let size = Winsize { ws_row: 24, ws_col: 100, ws_xpixel: 0, ws_ypixel: 0 };
+        let size = Winsize { ws_row: 24, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
         tcsetwinsize(&slave, size).expect("a terminal has a size");
         let before = tcgetattr(&slave).expect("a terminal has a state");
         let mut command = Command::new("setsid");
@@ -123,6 +127,10 @@ impl Tty {
     /// Waits for the exit and returns the exit code and the whole screen.
     fn finish(mut self) -> (Option<i32>, String) {
         self.wait_for("record: ");
+        self.rest()
+    }
+
+    fn rest(mut self) -> (Option<i32>, String) {
         let code = self.child.wait().expect("the child can be reaped").code();
         while poll(&mut [PollFd::new(&self.master, PollFlags::IN)], Some(&Timespec::default()))
             .expect("polls")
@@ -167,6 +175,38 @@ fn on_a_terminal_the_first_line_is_cut_to_its_width_and_keeps_the_run_and_the_ti
     let piped = project.call(&["run", "loop", "-n", "1", "--utc"]).text();
     let head = piped.lines().next().expect("a first line");
     assert!(head.chars().count() > 100, "a pipe gets the whole line: {head:?}");
+}
+
+/// Returns the rows of a screen without those that a long word, like a path, makes wider than the terminal.
+fn rows_of_words(screen: &str) -> Vec<&str> {
+    let rows = screen.split("\r\n").map(|row| row.rsplit("\x1b[2K").next().unwrap_or(row));
+    rows.filter(|row| row.split(' ').all(|word| word.len() < 20)).collect()
+}
+
+#[test]
+fn on_a_narrow_terminal_lines_are_wrapped_at_blanks_and_hints_are_shortened() {
+    let project = Project::acting(&format!("say {}", "many words ".repeat(10)));
+    let mut tty = Tty::sized(60, &project, &["run", "loop", "-n", "2", "--delay", "1h", "--color", "never"]);
+    tty.wait_for("): Ctrl-C skips it");
+    tty.press_ctrl_c();
+    let (code, screen) = tty.finish();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.contains("words\r\n    many words"), "{screen}");
+    let head = screen.split("\r\n").next().expect("a first line");
+    // There is no room for the time, which the headings of the iterations have as well.
+    let (start, run) = head.rsplit_once("…)  run ").expect("the agent is cut");
+    assert!(start.starts_with("dogwatch  loop  (") && run.len() == "20261118-160519-rfh4".len(), "{head:?}");
+    assert_eq!(head.chars().count(), 60, "{head:?}");
+    for command in [&["status"][..], &["ps", "--all"], &["check", "loop", "--explain"]] {
+        let piped = project.call(command).text();
+        let (code, screen) = Tty::sized(60, &project, command).rest();
+        assert_eq!(code, Some(0), "{screen}");
+        let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+        assert_eq!(words(&screen), words(&piped), "{command:?}: words stay whole");
+        let rows = rows_of_words(&screen);
+        assert!(rows.len() > 1 && rows.iter().all(|row| row.chars().count() <= 60), "{screen}");
+        assert!(screen.lines().count() > piped.lines().count(), "{command:?}: {screen}");
+    }
 }
 
 #[test]

@@ -1,6 +1,6 @@
 use crate::color;
 use crate::error::CliError;
-use crate::screen::{Formatter, Show, ShownLine, Tone, paint, words};
+use crate::screen::{Formatter, Show, ShownLine, Tone, paint, words, wrap_for};
 use acts::Acts;
 use dogwatch_agents::Splitter;
 use dogwatch_core::record::event::{Event, Recorded};
@@ -230,7 +230,8 @@ impl Play {
 
     fn print(&mut self, line: &ShownLine) {
         let mut out = std::io::stdout().lock();
-        let written = writeln!(out, "{}", paint(self.color, line.tone, &line.text));
+        let text = wrap_for(&out, &line.text);
+        let written = writeln!(out, "{}", paint(self.color, line.tone, &text));
         if written.and_then(|()| out.flush()).is_err() && self.stopped.is_none() {
             self.stop(Stopped::Closed);
         }

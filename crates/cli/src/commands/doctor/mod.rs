@@ -88,7 +88,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         super::print_json(&Report { level, findings: &findings })?;
     } else {
-        super::print(table(&findings).as_bytes())?;
+        super::print_text(&table(&findings))?;
     }
     Ok(u8::from(level == Level::Problem))
 }

@@ -41,7 +41,7 @@ pub fn run(source: &Path, dir: &Path, agent: Agent) -> Result<u8, CliError> {
     }
     let kind = if Format::of(imported.file_name).is_some() { File::Graph } else { File::Loop };
     write_new(&path, &with_modeline(&imported.text, dir, kind)).map_err(|e| refuse(&path, &e))?;
-    super::super::print(said(&imported, tool, dir, &path).as_bytes())
+    super::super::print_text(&said(&imported, tool, dir, &path))
 }
 
 /// Returns the directory, the tool and the file that identifies it.

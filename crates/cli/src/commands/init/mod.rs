@@ -101,7 +101,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     write_new(&path, &with_modeline(&contents(agent), &args.dir, File::Loop))
         .map_err(|e| refuse(&path, &e))?;
-    super::print(said(args, agent, &found, &path).as_bytes())
+    super::print_text(&said(args, agent, &found, &path))
 }
 
 fn is_here(agent: Agent) -> bool {

@@ -82,7 +82,7 @@ fn install(scope: &str, steering: bool) -> Result<u8, CliError> {
         "installed the plugin for the scope `{scope}`: new sessions of Claude Code can {can}\n\
          Remove it with `claude plugin uninstall {NAME} --scope {scope}`.\n"
     );
-    super::print(text.as_bytes())
+    super::print_text(&text)
 }
 
 /// Runs `claude` with these arguments. Its output is shown only if it fails.

@@ -95,11 +95,7 @@ struct Tuning {
 pub fn run(args: &Args) -> Result<u8, CliError> {
     if let Some(dir) = &args.evaluate {
         let evaluated = evaluate::evaluate(dir)?;
-        return if args.json {
-            super::print_json(&evaluated)
-        } else {
-            super::print(evaluated.text().as_bytes())
-        };
+        return if args.json { super::print_json(&evaluated) } else { super::print_text(&evaluated.text()) };
     }
     let runs: Vec<FoundRun> =
         if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
@@ -120,7 +116,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let place = (!args.all).then(|| place(&runs));
     let recordings = Recordings::read(&runs, index.transcripts(place.as_deref()), args.limit);
     let tuned = tune(&samples, place.as_deref(), &recordings, imported, std::mem::take(&mut index.problems));
-    if args.json { super::print_json(&tuned) } else { super::print(text::text(&tuned).as_bytes()) }
+    if args.json { super::print_json(&tuned) } else { super::print_text(&text::text(&tuned)) }
 }
 
 /// Returns the directory whose sessions are those of this project: the one in which its newest run works.
