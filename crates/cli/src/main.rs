@@ -78,16 +78,16 @@ Without a command, dogwatch lists the latest runs of this project.
 
 Examples:
   dogwatch demo                     watch a short demo; no API key needed
-  dogwatch init my-loop             write my-loop/RALPH.md, a loop file to start from
-  dogwatch run my-loop              run the loop in my-loop/RALPH.md until you stop it
+  dogwatch init my-loop             write my-loop/RALPH.md to start from
+  dogwatch run my-loop              run my-loop/RALPH.md until you stop it
   dogwatch run my-loop -n 3         run three iterations
-  dogwatch check my-loop --explain  validate the file and show the effective settings
+  dogwatch check my-loop --explain  validate it and show all settings
   dogwatch logs -f                  follow the agent's output
 
 Exit codes:
   0 success   1 work not done   2 bad usage or configuration, nothing started
-  3 a budget or ceiling stopped the run   4 another run holds this loop   5 internal error
-  6 the leash ended (--leash)
+  3 a budget or ceiling stopped the run   4 another run holds this loop
+  5 internal error   6 the leash ended (--leash)
   130 / 143 / 129 stopped by INT / TERM / HUP";
 
 /// The help for a mistake in a command that needs a fleet.
@@ -184,6 +184,22 @@ mod tests {
 
     /// The longest summary that fits the command list of an 80-column terminal.
     const MAX_SUMMARY: usize = 60;
+
+    /// The longest line of the texts after the options, in columns. The parser wraps longer ones without an indent.
+    const MAX_LINE: usize = 78;
+
+    #[test]
+    fn the_examples_and_exit_codes_of_every_command_fit_a_terminal() {
+        let mut commands = vec![Cli::command()];
+        let mut wrong = Vec::new();
+        while let Some(command) = commands.pop() {
+            let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            let long = text.lines().filter(|line| line.chars().count() > MAX_LINE);
+            wrong.extend(long.map(|line| format!("{}: {line}", command.get_name())));
+            commands.extend(command.get_subcommands().cloned());
+        }
+        assert_eq!(wrong, [""; 0]);
+    }
 
     #[test]
     fn every_command_has_a_short_summary_and_describes_its_arguments() {

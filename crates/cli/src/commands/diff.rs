@@ -43,7 +43,7 @@ pub struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   dogwatch diff                     show all changes of the latest run
-  dogwatch diff -i 3                show the changes of iteration 3 of the latest run
+  dogwatch diff -i 3                show the changes of iteration 3
   dogwatch diff k3f9 3..7           show the changes of iterations 3 to 7
   dogwatch diff k3f9 12 --stat      list the files that iteration 12 changed
   dogwatch diff k3f9 12 | less -R   use a pager

@@ -58,15 +58,17 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch exec -- make test                        limits: 5m without progress, 15m in total
-  dogwatch exec --idle 30s --session off -- ./sync  limit: 30s without progress
-  dogwatch exec --workspace . -- ./train.sh         file changes count as progress
-  dogwatch exec --agent claude --profile standard -- claude -p 'fix it' --output-format stream-json --verbose
+  dogwatch exec -- make test                        5m idle, 15m in total
+  dogwatch exec --idle 30s --session off -- ./sync  30s without progress
+  dogwatch exec --workspace . -- ./train.sh         file changes are progress
+  dogwatch exec --agent claude --profile standard -- \\
+      claude -p 'fix it' --output-format stream-json --verbose
 
 Exit codes:
   124 stopped by the watchdog, with the reason on stderr
-  126 the command cannot be executed   127 command not found   2 bad usage, nothing started
-  128+n killed by signal n             otherwise the command's own exit code";
+  126 the command cannot be executed   127 command not found
+  2 bad usage, nothing started         128+n killed by signal n
+  otherwise the command's own exit code";
 
 /// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {

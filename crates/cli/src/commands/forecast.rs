@@ -23,8 +23,8 @@ use std::path::{Path, PathBuf};
 /// instead: it learns from the first half of the days and judges the second half. See docs/guide/idling.md.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  dogwatch forecast my-loop               show the pattern and the next looks of a loop
-  dogwatch forecast --trace arrivals.txt  compare learned and plain waits on recorded arrivals")]
+  dogwatch forecast my-loop               show the pattern and the next looks
+  dogwatch forecast --trace arrivals.txt  compare waits on recorded arrivals")]
 pub struct Args {
     /// Directory with RALPH.md or graph.*, or such a file
     #[arg(value_name = "LOOP", default_value = ".", add = crate::completing::loops())]

@@ -66,7 +66,14 @@ fn page(command: Command) -> Result<Vec<u8>, CliError> {
         .source(format!("{PROGRAM} {}", env!("CARGO_PKG_VERSION")))
         .render(&mut page)
         .map_err(|e| CliError::internal(format!("cannot generate the manual page: {e}")))?;
-    Ok(page)
+    Ok(unfilled(&String::from_utf8_lossy(&page)).into_bytes())
+}
+
+/// Keeps the lines of the examples and exit codes. The pager would fill them like prose.
+fn unfilled(page: &str) -> String {
+    const EXTRA: &str = ".SH EXTRA\n";
+    let Some((before, extra)) = page.split_once(EXTRA) else { return page.to_owned() };
+    format!("{before}{EXTRA}.nf\n.in 2n\n{}", extra.replacen("\n.SH ", "\n.fi\n.SH ", 1))
 }
 
 fn visible(program: &Command) -> impl Iterator<Item = &Command> {
@@ -122,4 +129,18 @@ fn reference(mut program: Command) -> String {
         page.push_str(&format!("\n## `dogwatch {name}`\n\n```text\n{}\n```\n", help.join("\n").trim()));
     }
     page
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_manual_page_keeps_the_lines_of_examples_and_exit_codes() {
+        let page = page(crate::command_line()).expect("a page");
+        let page = String::from_utf8(page).expect("text");
+        let (_, extra) = page.split_once(".SH EXTRA\n.nf\n").expect("examples");
+        let (extra, _) = extra.split_once("\n.fi\n.SH ").expect("a section after them");
+        assert!(extra.contains("\n  dogwatch demo  ") && !extra.contains(".SH"), "{extra}");
+    }
 }

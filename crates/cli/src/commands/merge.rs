@@ -85,8 +85,8 @@ impl How {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch merge                     merge the latest run into the current branch
-  dogwatch merge k3f9 --into review  merge into another branch; your work tree does not change
+  dogwatch merge                     merge the latest run into this branch
+  dogwatch merge k3f9 --into review  merge into a branch; keep your work tree
   dogwatch merge k3f9 --node api     merge only the work of node api
 
 Exit codes:

@@ -83,8 +83,8 @@ pub struct Args {
 
 const AFTER_HELP: &str = "\
 Examples:
-  dogwatch run                           run the loop or graph in the current directory
-  dogwatch run fix-tests -n 3            run three iterations of fix-tests/RALPH.md
+  dogwatch run                           run the loop or graph here
+  dogwatch run fix-tests -n 3            run three iterations of fix-tests
   dogwatch run PROMPT.md --agent claude  loop over a prompt without settings
 
 Exit codes: see `dogwatch --help`. The record is in .dogwatch/runs/.";

@@ -70,7 +70,8 @@ pub struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   dogwatch submit fix-tests --account acme
-  dogwatch submit chores --account acme --repo https://git.example.org/a.git --repo https://git.example.org/b.git
+  dogwatch submit chores --account acme \\
+    --repo https://git.example.org/a.git --repo https://git.example.org/b.git
   dogwatch submit release --spread --account acme
   dogwatch submit triage --account acme --every '0 0 6 * * *'
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 /// that needed more than its limit. The label is an event of the run, live or ended; the newest label of a stop counts.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
-  dogwatch verdict k3f9 7 --wrong  iteration 7 was stopped although the agent was working
+  dogwatch verdict k3f9 7 --wrong  iteration 7 was working, not stuck
   dogwatch verdict k3f9 7 --right  the agent was stuck")]
 #[command(group(clap::ArgGroup::new("label").required(true).args(["wrong", "right"])))]
 pub struct Args {

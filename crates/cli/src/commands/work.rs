@@ -54,7 +54,8 @@ Examples:
   dogwatch work join.txt --allow-repo 'https://git.example.org/team/*'
   dogwatch work join.txt --slots 4 --label gpu --allow-repo '*'
 
-A job runs the commands of its loop file on this machine. Allow only repositories that you trust.";
+A job runs the commands of its loop file on this machine. Allow only
+repositories that you trust.";
 
 /// The exit code of a worker that a second signal ended.
 const ABANDONED: u8 = 130;

@@ -26,9 +26,7 @@ mod stage;
 /// idle so that the waits get longer, is woken by a file, hangs and is stopped, and goes idle until the run ends by
 /// itself. The record is kept so that you can look at it. Stop the demo with Ctrl-C.
 #[derive(clap::Args)]
-#[command(
-    after_help = "Exit codes: 0 if every step happened, 1 if one did not, 2 if the demo could not be set up."
-)]
+#[command(after_help = "Exit codes: 0 if every step happened, 1 if not, 2 if the demo cannot start.")]
 pub struct Args {}
 
 /// The longest time that the demo may take.

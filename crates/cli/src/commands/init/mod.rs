@@ -19,7 +19,7 @@ use std::path::{Path, PathBuf};
 #[command(after_help = "Examples:
   dogwatch init fix-tests      write fix-tests/RALPH.md
   dogwatch init --agent codex  write RALPH.md in this directory, for codex
-  dogwatch init --from .       write RALPH.md or graph.yaml from another tool's files in this directory")]
+  dogwatch init --from .       convert another tool's files in this directory")]
 pub struct Args {
     /// Directory of the loop, created if missing; its name becomes the name of the loop
     #[arg(default_value = ".")]

@@ -47,11 +47,11 @@ pub struct Args {
 const AFTER_HELP: &str = "\
 Examples:
   dogwatch logs -f            follow the live run of this project
-  dogwatch logs k3f9 -i 12    show iteration 12 of the run whose id ends in k3f9
+  dogwatch logs k3f9 -i 12    show iteration 12 of run k3f9
   dogwatch logs --node api    show the last iteration of one node of a graph
   dogwatch logs --raw | jq .  print the agent's JSON output
 
-The prompt of an iteration is in prompt.md, next to the output in the iteration's directory.";
+The prompt of an iteration is in prompt.md, next to its output.";
 
 /// Runs `dogwatch logs` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {

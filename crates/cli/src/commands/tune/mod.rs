@@ -23,7 +23,7 @@ use std::path::PathBuf;
 #[derive(clap::Args)]
 #[command(after_help = "Examples:
   dogwatch tune           propose limits for this project
-  dogwatch tune --import  also learn from the transcripts of Claude Code and Codex on this machine
+  dogwatch tune --import  also learn from Claude Code and Codex transcripts
   dogwatch tune --all     use the runs of all your projects")]
 pub struct Args {
     /// Use the runs of all your projects on this machine
