@@ -75,7 +75,7 @@ fn a_report_lists_the_night_in_order_and_shows_agent_text_as_text() {
     let at = |words: &str| text.find(words).unwrap_or_else(|| panic!("no {words:?} in:\n{text}"));
     assert!(text.starts_with("# Run "), "{text}");
     let order = [
-        "**catastrophic**",
+        "**not done**",
         "1 iteration: 1 failed",
         "## Run",
         "## Timeline",

@@ -32,7 +32,7 @@ pub fn plain_rows(report: &Report) -> Vec<(&'static str, String)> {
 fn rows(report: &Report) -> [(&'static str, String); 4] {
     [
         ("Asked", asked(report)),
-        ("Done", done(report)),
+        ("Result", result(report)),
         ("Cost", cost(report)),
         ("Needs attention", attention(report)),
     ]
@@ -78,16 +78,11 @@ pub fn asked(report: &Report) -> String {
 }
 
 /// Returns how the run ended, what it changed, and the agent's last message.
-fn done(report: &Report) -> String {
+fn result(report: &Report) -> String {
     let lasted = words::span(report.view().supervised(report.now().boot));
     let how = match &report.view().ended {
         Some(end) => {
-            format!(
-                "**{}** after {lasted}: {}{}",
-                escaped(end.outcome.as_str()),
-                plain(&end.reason),
-                verified(end)
-            )
+            format!("**{}** after {lasted}: {}{}", words::result(end), plain(&end.reason), verified(end))
         }
         None if report.live => format!("**running** for {lasted} so far"),
         None => format!("**lost** after {lasted}: the run has not ended"),

@@ -397,22 +397,26 @@ pub(super) fn notified(key: &str, how: How, ok: bool, detail: Option<&str>) -> S
     format!("notification {sent} by {how}: {key}{detail}")
 }
 
+/// Returns the result of a run as people say it: `not done` for `catastrophic`.
+pub fn result(end: &RunEnded) -> &'static str {
+    let is = |outcome| end.outcome == outcome;
+    if is(Outcome::Clean) && end.verified {
+        "done"
+    } else if is(Outcome::CleanWithFlake) && end.verified {
+        "done, with a flaky check"
+    } else if is(Outcome::Catastrophic) {
+        "not done"
+    } else {
+        end.outcome.as_str()
+    }
+}
+
 pub(super) fn run_ended(end: &RunEnded, style: Style) -> String {
     let unverified = matches!(end.outcome, Outcome::Clean | Outcome::CleanWithFlake) && !end.verified;
     let verified = if unverified { " (no checks, so not verified)" } else { "" };
     match style {
         Style::Line => {
-            let is = |outcome| end.outcome == outcome;
-            let word = if is(Outcome::Clean) && end.verified {
-                "done"
-            } else if is(Outcome::CleanWithFlake) && end.verified {
-                "done, with a flaky check"
-            } else if is(Outcome::Catastrophic) {
-                "not done"
-            } else {
-                end.outcome.as_str()
-            };
-            format!("{word}: {}{verified}", end.reason)
+            format!("{}: {}{verified}", result(end), end.reason)
         }
         Style::Full => {
             format!("run ended: {}: {}{verified}; exit code {}", end.outcome, end.reason, end.exit_code)
