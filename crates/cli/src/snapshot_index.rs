@@ -31,6 +31,8 @@ pub struct SnapshotIndex {
 struct NodeIterations {
     /// The last iteration that started.
     last: Iteration,
+    /// It has not ended.
+    is_open: bool,
     /// The iterations after which a snapshot was taken. Number 0 is the snapshot before the first iteration.
     snapshots: BTreeSet<Iteration>,
 }
@@ -46,10 +48,14 @@ impl SnapshotIndex {
         let mut timeline = Timeline::default();
         for recorded in record.events {
             timeline.add(&recorded);
+            if let (Some(_), Some(node)) = (recorded.event.ending(), recorded.event.node()) {
+                nodes.entry(node.clone()).or_default().is_open = false;
+            }
             match recorded.event {
                 Event::RunStarted(s) => started = Some(s),
                 Event::IterationStarted { node, iteration, .. } => {
-                    nodes.entry(node).or_default().last = iteration;
+                    let seen = nodes.entry(node).or_default();
+                    (seen.last, seen.is_open) = (iteration, true);
                 }
                 Event::SnapshotTaken { node, iteration, .. } => {
                     nodes.entry(node.clone()).or_default().snapshots.insert(iteration);
@@ -180,6 +186,12 @@ impl SnapshotIndex {
         }
         if seen.snapshots.contains(&n) {
             return Ok(n);
+        }
+        if n == seen.last && seen.is_open && self.found.is_live() {
+            return Err(CliError::with_help(
+                format!("iteration {n} of `{node}` is still running"),
+                "its snapshot is taken when the session ends",
+            ));
         }
         Err(CliError::usage(format!(
             "no snapshot after iteration {n} of `{node}`: it did not call the agent, or dogwatch was killed during it"

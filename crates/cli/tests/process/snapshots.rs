@@ -217,6 +217,9 @@ fn a_live_run_and_its_work_tree_are_neither_undone_nor_removed() {
         "{}",
         refused.stderr
     );
+    let diff = project.call(&["diff", &run, "2"]);
+    diff.assert_code(2);
+    assert!(diff.stderr.contains("error: iteration 2 of `loop` is still running"), "{}", diff.stderr);
     assert_eq!(project.lines("count"), ["2"]);
     project.call(&["gc", "--keep", "0", "--older-than", "0", "--yes"]).assert_code(0);
     assert!(project.run_dir().join("events.jsonl").exists());
