@@ -33,7 +33,7 @@ fn no_command_succeeds_if_its_output_is_lost() {
         let done = to_full(&project, args);
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_ne!(done.status.code(), Some(0), "{args:?}: {stderr}");
-        assert!(stderr.contains("No space left on device"), "{args:?}: {stderr}");
+        assert!(stderr.contains("no space left on device"), "{args:?}: {stderr}");
     }
 }
 
@@ -44,7 +44,7 @@ fn a_run_whose_output_is_lost_completes_and_exits_with_1() {
         let done = to_full(&project, args);
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(1), "{stderr}");
-        assert!(stderr.contains("cannot write to stdout: No space left on device"), "{stderr}");
+        assert!(stderr.contains("cannot write to stdout: no space left on device"), "{stderr}");
         let journal = project.journal();
         let end = journal.last().expect("an end");
         assert_eq!((&end["event"], &end["outcome"]), (&"run_ended".into(), &"clean".into()));
