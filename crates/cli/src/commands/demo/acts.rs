@@ -118,8 +118,8 @@ impl Acts {
 
     fn ending(&self, exit_code: Option<i32>) -> (bool, String) {
         match &self.ended {
-            Some((Outcome::Idle, reason, 0)) if exit_code == Some(0) => {
-                (true, format!("the run ended by itself: {reason}"))
+            Some((Outcome::Idle, _, 0)) if exit_code == Some(0) => {
+                (true, "the run ended by itself because the agent stayed idle".to_owned())
             }
             Some((outcome, reason, code)) => {
                 (false, format!("the run ended {outcome} ({reason}) with exit code {code}, not idle with 0"))
