@@ -201,6 +201,33 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
 }
 
+// promise: 18
+#[test]
+fn a_check_that_an_earlier_check_rewrote_proves_nothing() {
+    let run = |front: &str, spoil: &str| {
+        let project = Project::new();
+        project.file("verify.sh", "exit 0");
+        std::fs::create_dir(project.path("tests")).expect("a directory");
+        project.file("tests/a", "");
+        // The first check runs what the agent wrote.
+        let front = front_with(&format!("max_iterations: 1\n{front}"), &["eval $(cat unit)", "sh verify.sh"]);
+        project.act(&front, &format!("write unit '{spoil}'"));
+        let done = project.run(&[]);
+        (done.code.expect("a code"), done.events())
+    };
+    let (code, events) = run("", "echo exit 0 >verify.sh");
+    assert_eq!((code, &one(&events, "check_tampered")["files"]), (1, &json!(["verify.sh"])));
+    let result = result(&events);
+    assert!(
+        result["tail"].as_str().is_some_and(|tail| tail.contains("changed while the checks ran: verify.sh"))
+    );
+    let (code, events) = run("checks: {tampered: warn}", "rm verify.sh; echo >verify.sh");
+    assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
+    // Checks leave caches and reports behind.
+    let (code, events) = run("pin: [tests]", "echo >tests/cache");
+    assert_eq!((code, all(&events, "check_tampered").len()), (0, 0));
+}
+
 #[test]
 fn a_pin_that_matches_nothing_is_refused_and_a_check_without_pins_is_warned_about() {
     let project = Project::new();

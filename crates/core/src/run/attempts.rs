@@ -126,6 +126,14 @@ impl Attempts {
     pub fn changed(&self, now: &[Pin]) -> Vec<String> {
         changed_pins(self.pins.as_deref().unwrap_or_default(), now)
     }
+
+    /// Returns the pinned files that were changed or removed while the checks ran. Files that checks add, such as
+    /// caches and reports, do not count.
+    pub fn changed_by_checks(&self, now: &[Pin]) -> Vec<String> {
+        let was = self.pins.as_deref().unwrap_or_default();
+        let known: BTreeSet<&str> = was.iter().map(|pin| pin.path.as_str()).collect();
+        changed_pins(was, now).into_iter().filter(|path| known.contains(path.as_str())).collect()
+    }
 }
 
 /// Returns the pinned files that were changed, removed or added.

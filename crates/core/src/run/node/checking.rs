@@ -3,7 +3,7 @@
 
 use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
-use super::{Closing, JudgedTree, Node, Phase, Turn, clear_job_timers};
+use super::{Closing, Hashed, JudgedTree, Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{CheckResult, EndedBy, Event, NodeAttempt, Pin};
 use crate::run::attempts::UNCHARGED_NOTICE;
 use crate::run::decision::Decision;
@@ -26,6 +26,8 @@ pub(super) struct Checking {
     tries: u32,
     /// The exit code of its first run, if that failed.
     first_rc: Option<i32>,
+    /// A changed pinned file was reported before the checks, so a second comparison has nothing to add.
+    warned: bool,
 }
 
 impl Node {
@@ -37,63 +39,75 @@ impl Node {
             return self.close(cx, closing);
         }
         cx.record(Event::ChecksStarted { node: cx.name(self.ix), iteration: self.iteration });
-        let pinned = cx.view.node(self.ix).attempts.pins.as_ref().is_some_and(|pins| !pins.is_empty());
+        let pinned = self.has_pins(cx);
         let closing = Box::new(closing);
         let checks = &cx.settings(self.ix).checks;
         let tree = checks.attempts == AttemptPolicy::Progress
             && !cx.plan.snapshots
             && matches!(self.judged, JudgedTree::Unknown);
         if pinned || tree || !checks.pin.is_empty() {
-            self.phase = Phase::Pinning(Some(closing));
+            self.phase = Phase::Pinning(Hashed::Before(closing));
             cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration, tree });
         } else {
-            self.start_check(cx, closing, Vec::new());
+            self.start_check(cx, closing, Vec::new(), false);
         }
         Turn::Stay
     }
 
-    /// Handles the hashes of the pinned files, before the first iteration or before the checks.
+    fn has_pins(&self, cx: &Cx) -> bool {
+        cx.view.node(self.ix).attempts.pins.as_ref().is_some_and(|pins| !pins.is_empty())
+    }
+
+    /// Handles the hashes of the pinned files.
     pub(super) fn pinned(
         &mut self,
         cx: &mut Cx,
         pins: Result<Vec<Pin>, String>,
         tree: Option<String>,
     ) -> Turn {
-        let Phase::Pinning(closing) = std::mem::replace(&mut self.phase, Phase::Resting) else {
+        let Phase::Pinning(when) = std::mem::replace(&mut self.phase, Phase::Resting) else {
             return Turn::Stay;
         };
-        let Some(closing) = closing else { return self.pinned_first(cx, pins, tree) };
+        let (closing, passed) = match when {
+            Hashed::First => return self.pinned_first(cx, pins, tree),
+            Hashed::Before(closing) => (closing, None),
+            Hashed::After(checking) => (checking.closing, Some(checking.results)),
+        };
         if let Some(tree) = tree {
             self.judged = JudgedTree::Known(tree);
         }
         if self.ending.is_some() {
             return self.close(cx, *closing);
         }
-        let (changed, why) = match pins {
-            Ok(now) => (cx.view.node(self.ix).attempts.changed(&now), "changed"),
-            Err(error) => (vec![error], "not verified"),
+        let attempts = &cx.view.node(self.ix).attempts;
+        let (changed, why) = match (pins, &passed) {
+            (Ok(now), None) => (attempts.changed(&now), "changed"),
+            (Ok(now), Some(_)) => (attempts.changed_by_checks(&now), "changed while the checks ran"),
+            (Err(error), _) => (vec![error], "not verified"),
         };
-        if changed.is_empty() {
-            self.start_check(cx, closing, Vec::new());
-            return Turn::Stay;
-        }
         let policy = cx.settings(self.ix).checks.tampered;
-        let (node, iteration) = (cx.name(self.ix), self.iteration);
-        cx.record(Event::CheckTampered { node, iteration, files: changed.clone(), policy });
-        match policy {
-            Tampered::Warn => {
-                self.start_check(cx, closing, Vec::new());
+        if !changed.is_empty() {
+            let (node, iteration) = (cx.name(self.ix), self.iteration);
+            cx.record(Event::CheckTampered { node, iteration, files: changed.clone(), policy });
+        }
+        match (policy, passed) {
+            // A check that passes after tampering proves nothing.
+            (Tampered::Fail, _) if !changed.is_empty() => {
+                self.attempt_over(cx, *closing, vec![tampered(&changed, why)])
+            }
+            (Tampered::Fail | Tampered::Warn, None) => {
+                self.start_check(cx, closing, Vec::new(), !changed.is_empty());
                 Turn::Stay
             }
-            // A check that passes after tampering proves nothing.
-            Tampered::Fail => self.attempt_over(cx, *closing, vec![tampered(&changed, why)]),
+            (Tampered::Fail | Tampered::Warn, Some(results)) => self.attempt_over(cx, *closing, results),
         }
     }
 
-    fn start_check(&mut self, cx: &mut Cx, closing: Box<Closing>, results: Vec<CheckResult>) {
+    fn start_check(&mut self, cx: &mut Cx, closing: Box<Closing>, results: Vec<CheckResult>, warned: bool) {
         let job = Job { node: self.ix, iteration: self.iteration, kind: JobKind::Check(results.len()) };
         let tree = JobTree::start(cx, job);
-        self.phase = Phase::Checking(Box::new(Checking { tree, closing, results, tries: 0, first_rc: None }));
+        self.phase =
+            Phase::Checking(Box::new(Checking { tree, closing, results, tries: 0, first_rc: None, warned }));
     }
 
     pub(super) fn check_refused(&mut self, cx: &mut Cx, error: String) -> Turn {
@@ -137,7 +151,14 @@ impl Node {
             first_rc: checking.first_rc,
         });
         if index + 1 < commands {
-            self.start_check(cx, checking.closing, checking.results);
+            self.start_check(cx, checking.closing, checking.results, checking.warned);
+            return Turn::Stay;
+        }
+        // A check runs code of the agent, which may have rewritten what a later check runs.
+        let passed = checking.results.iter().all(|result| result.rc == 0);
+        if passed && !checking.warned && self.has_pins(cx) {
+            self.phase = Phase::Pinning(Hashed::After(Box::new(checking)));
+            cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration, tree: false });
             return Turn::Stay;
         }
         self.attempt_over(cx, *checking.closing, checking.results)

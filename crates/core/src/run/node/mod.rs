@@ -86,10 +86,20 @@ enum Phase {
     Arranging(JobTree),
     /// The node is done, and its work is being committed.
     Committing(JobTree, Box<NodeEnd>),
-    /// The pinned files are being hashed: before the first iteration, or before the checks.
-    Pinning(Option<Box<Closing>>),
+    /// The pinned files are being hashed.
+    Pinning(Hashed),
     Checking(Box<Checking>),
     Waiting(Wait),
+}
+
+/// When the pinned files are hashed.
+enum Hashed {
+    /// Before the first iteration.
+    First,
+    /// Before the checks.
+    Before(Box<Closing>),
+    /// After checks that all passed.
+    After(Box<Checking>),
 }
 
 /// Why a snapshot is taken; this decides what follows it.

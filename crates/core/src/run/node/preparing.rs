@@ -5,7 +5,7 @@ use super::super::cx::Cx;
 use super::super::job_tree::JobTree;
 use super::super::merging;
 use super::checking::shell_code;
-use super::{Node, Phase, Turn, clear_job_timers};
+use super::{Hashed, Node, Phase, Turn, clear_job_timers};
 use crate::record::event::{Cause, Event, Pin, SetupFinished};
 use crate::run::decision::{Decision, Diagnosis, PromptContext};
 use crate::run::job::{Job, JobKind, JobReport, OutputTail, Worktree};
@@ -39,7 +39,7 @@ impl Node {
         } else if !self.has_place(cx) {
             self.arrange(cx, JobKind::Setup(view.work.set_up));
         } else if settings.checks.any() && view.attempts.pins.is_none() {
-            self.phase = Phase::Pinning(None);
+            self.phase = Phase::Pinning(Hashed::First);
             let tree = settings.checks.attempts == AttemptPolicy::Progress && !cx.plan.snapshots;
             cx.out.push(Decision::HashPins { node: self.ix, iteration: self.iteration, tree });
         } else if cx.plan.snapshots && !self.first_kept && self.iteration.0 == 0 {
