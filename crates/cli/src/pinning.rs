@@ -1,8 +1,10 @@
 //! Looks at what the checks of a plan depend on, before anything starts.
 
-use crate::error::CliError;
+use crate::error::{CliError, print_line};
 use dogwatch_core::settings::Plan;
+use dogwatch_core::text::printable;
 use dogwatch_host::fs::pins::{self, Request};
+use std::collections::BTreeMap;
 use std::path::Path;
 
 /// Returns an error if a `pin` matches no file. Nodes that depend on others are skipped: an earlier node may write the
@@ -33,20 +35,45 @@ pub fn refuse_empty(plan: &Plan, work_dir: &Path) -> Result<(), CliError> {
     Ok(())
 }
 
-/// Returns a warning for every check that depends on nothing pinned.
-pub fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
+/// The most checks that are examined before a run, and the most warnings about them.
+const MAX_EXAMINED: usize = 1_000;
+const MAX_WARNINGS: usize = 20;
+
+/// Prints a warning for every check that depends on nothing pinned.
+pub fn warn(plan: &Plan, work_dir: &Path) {
+    let warnings = warnings(plan, work_dir);
+    for warning in warnings.iter().take(MAX_WARNINGS) {
+        print_line(&printable(warning));
+    }
+    if let Some(more) = warnings.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
+        print_line(&format!("warning: … and {more} more checks that depend on no pinned file"));
+    }
+}
+
+/// Returns a warning for every check that depends on nothing pinned, with advice if there is some. Without advice, nodes that
+/// depend on others are skipped: an earlier node may write the files.
+fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
     let mut warnings = Vec::new();
+    let mut examined = BTreeMap::new();
     for node in plan.nodes.iter().filter(|node| node.settings.checks.pin.is_empty()) {
         for check in &node.settings.checks.commands {
-            if pins::named_files(work_dir, check).is_empty()
-                && let Some(advice) = suggest(check, work_dir)
-            {
-                warnings.push(format!(
-                    "warning: node {}: check `{check}` depends on no pinned file; the agent can change what it runs\n\
-                     help: add `pin: [{advice}]`",
-                    node.name
-                ));
+            if examined.len() >= MAX_EXAMINED {
+                return warnings;
             }
+            let names_none =
+                *examined.entry(check).or_insert_with(|| pins::named_files(work_dir, check).is_empty());
+            let help = match suggest(check, work_dir).filter(|_| names_none) {
+                Some(globs) => format!("add `pin: [{globs}]`"),
+                None if names_none && node.depends_on.is_empty() => {
+                    "list the files that it depends on in `pin`, or put it into a script".to_owned()
+                }
+                None => continue,
+            };
+            warnings.push(format!(
+                "warning: node {}: check `{check}` depends on no pinned file; the agent can change what it runs\n\
+                 help: {help}",
+                node.name
+            ));
         }
     }
     warnings

@@ -1,5 +1,5 @@
 use crate::drawing;
-use crate::error::{CliError, print_diagnostics, print_line};
+use crate::error::{CliError, print_diagnostics};
 use crate::loading::{LoopFile, SettingFlags};
 use crate::pinning;
 use crate::runs::note;
@@ -68,9 +68,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     pins?;
     faults?;
-    for warning in pinning::warnings(&planned.plan, &file.work_dir) {
-        print_line(&printable(&warning));
-    }
+    pinning::warn(&planned.plan, &file.work_dir);
     let summary = match &planned.plan.graph {
         None => loop_summary(&file, &planned),
         Some(graph) => {

@@ -97,6 +97,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let file = LoopFile::find(&args.path)?;
     let loaded = args.load(&file)?;
     pinning::refuse_empty(&loaded.plan, &file.work_dir)?;
+    pinning::warn(&loaded.plan, &file.work_dir);
     let ground = Ground::around(&file.work_dir, Path::new(file.shown()));
     let sandbox = sandboxing::examine(&loaded.plan, &ground)?;
     fits_the_record(&loaded)?;

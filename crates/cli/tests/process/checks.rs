@@ -188,6 +188,7 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         ("", "$PWD/tests/verify.sh"),
         ("", "(./tests/verify.sh)"),
         ("", "cat tests/* | sh"),
+        ("", "cat te*/verify.sh | sh"),
     ] {
         let (code, events) = tampering(front, check);
         assert_eq!(code, 1, "{check}");
@@ -196,7 +197,7 @@ fn a_check_that_its_agent_rewrote_proves_nothing() {
         assert_eq!(one(&events, "node_attempt")["converged"], false);
     }
     // The agent may change files that are not pinned. With `warn` a change is reported but not blocked.
-    assert_eq!(tampering("", "cat te*/verify.sh | sh").0, 0);
+    assert_eq!(tampering("", "find . -name 'verify.*' -exec cat {} + | sh").0, 0);
     let (code, events) = tampering("pin: [tests]\nchecks: {tampered: warn}", "sh tests/verify.sh");
     assert_eq!((code, &one(&events, "check_tampered")["policy"]), (0, &json!("warn")));
 }
@@ -241,10 +242,15 @@ fn a_pin_that_matches_nothing_is_refused_and_a_check_without_pins_is_warned_abou
         assert!(done.stderr.contains("pin `test/**` matches no file"), "{}", done.stderr);
     }
     assert!(!project.outside("starts").exists());
-    project.act(&front_with("", &["make test"]), "say hi");
-    let done = project.call(&["check", "loop"]);
-    done.assert_code(0);
-    assert!(done.stderr.contains("help: add `pin: [Makefile, tests/**]`"), "{}", done.stderr);
+    project.act(&front_with("max_iterations: 1", &["make test", "test -e gone"]), "say hi");
+    for (command, code) in [("check", 0), ("run", 1)] {
+        let done = project.call(&[command, "loop"]);
+        done.assert_code(code);
+        assert!(done.stderr.contains("help: add `pin: [Makefile, tests/**]`"), "{}", done.stderr);
+        let unknown = "check `test -e gone` depends on no pinned file; the agent can change what it runs\n\
+                       help: list the files that it depends on in `pin`";
+        assert!(done.stderr.contains(unknown), "{}", done.stderr);
+    }
 }
 
 #[test]

@@ -21,6 +21,7 @@ use rustix::fs::OFlags;
 use sha2::{Digest, Sha256};
 
 use crate::fs::digest::work_tree_digest;
+use crate::store::home;
 use crate::store::journal::hex;
 
 /// The most files that can be pinned for a node.
@@ -165,11 +166,13 @@ struct Look<'a> {
 }
 
 impl Look<'_> {
-    /// Adds every file that matches a glob. Links to directories are not followed.
+    /// Adds every file that matches a glob. A link to a directory is followed if it leads into the work tree. Links below it
+    /// are not followed, so that the search ends.
     fn find(&mut self, paths: &mut BTreeSet<PathBuf>) -> Result<(), String> {
         let globs = globs(&self.request.globs)?;
-        let mut todo: Vec<PathBuf> = starts(&self.request.globs).into_iter().collect();
-        while let Some(inside) = todo.pop() {
+        let mut todo: Vec<(PathBuf, bool)> =
+            starts(&self.request.globs).into_iter().map(|start| (start, false)).collect();
+        while let Some((inside, linked)) = todo.pop() {
             self.look()?;
             let whole = self.request.work_dir.join(&inside);
             let listing = match fs::read_dir(&whole) {
@@ -192,9 +195,14 @@ impl Look<'_> {
                 let kind = entry.file_type().map_err(|error| format!("{}: {error}", inside.display()))?;
                 if kind.is_dir() {
                     if entry.file_name() != ".git" && !self.request.state_dirs.contains(&entry.path()) {
-                        todo.push(inside);
+                        todo.push((inside, linked));
                     }
-                } else if globs.is_match(&inside) {
+                    continue;
+                }
+                if kind.is_symlink() && !linked && self.leads_into_the_work_tree(&whole, &entry.path()) {
+                    todo.push((inside.clone(), true));
+                }
+                if globs.is_match(&inside) {
                     paths.insert(inside);
                 }
                 if paths.len() > self.limits.files {
@@ -203,6 +211,16 @@ impl Look<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether a link in `dir` leads to a directory of the work tree. A directory around the link does not count:
+    /// everything in it would be pinned, also the work of the agent.
+    fn leads_into_the_work_tree(&self, dir: &Path, link: &Path) -> bool {
+        let real = |path: &Path| path.canonicalize().ok();
+        let root = real(&home::work_tree(&self.request.work_dir));
+        let (Some(root), Some(dir), Some(to)) = (root, real(dir), real(link)) else { return false };
+        let is_ours = self.request.state_dirs.iter().any(|ours| to.starts_with(ours));
+        to.is_dir() && to.starts_with(root) && !dir.starts_with(&to) && !is_ours
     }
 
     fn look(&mut self) -> Result<(), String> {

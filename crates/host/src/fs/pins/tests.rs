@@ -90,6 +90,25 @@ fn a_link_is_pinned_with_its_destination_and_a_nested_repository_is_searched() {
     }
 }
 
+// promise: 13
+#[test]
+fn a_linked_directory_is_pinned_with_its_files_if_it_is_in_the_work_tree() {
+    let dir = tree(&[("tests/run.sh", "x"), ("shared/case.sh", "x"), ("shared/deep/b.sh", "x")]);
+    let outside = tree(&[("big", "x")]);
+    let link = |to: &Path, name: &str| {
+        std::os::unix::fs::symlink(to, dir.path().join(name)).expect("a link");
+    };
+    link(Path::new("../shared"), "tests/data");
+    link(outside.path(), "tests/outside");
+    // Neither a link around itself nor one that is reached through a link is followed.
+    link(Path::new(".."), "tests/up");
+    link(Path::new("../tests"), "shared/back");
+    let request = request(dir.path(), &["tests/**"], &[]);
+    let names = pinned(&request);
+    let followed = ["tests/data", "tests/data/back", "tests/data/case.sh", "tests/data/deep/b.sh"];
+    assert_eq!(names, [&followed[..], &["tests/outside", "tests/run.sh", "tests/up"]].concat());
+}
+
 #[test]
 fn a_glob_that_matches_nothing_is_an_error_when_the_node_starts() {
     let dir = tree(&[("tests/a", "1")]);
