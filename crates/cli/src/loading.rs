@@ -184,6 +184,10 @@ impl Machine for Here<'_> {
         prompt::read_bounded(&self.beside.join(path)).map_err(|e| e.to_string())
     }
 
+    fn template(&self, path: &str) -> Result<(), String> {
+        prompt::recovery::read_inside(self.beside, path).map(drop)
+    }
+
     fn learned(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
         self.learned.of(agent, base)
     }

@@ -23,6 +23,8 @@ pub trait Machine {
     fn wake_paths(&self, globs: &[String]) -> Result<(), String>;
     /// Reads a file. Paths are relative to the directory of the loop or graph file.
     fn read(&self, path: &str) -> Result<String, String>;
+    /// Reads a template as the run will do. Paths are relative to the directory of the loop or graph file.
+    fn template(&self, path: &str) -> Result<(), String>;
     /// Returns the limits that the recorded sessions of an agent suggest. `base` holds the limits without them.
     fn learned(&self, agent: ReaderName, base: &WatchPolicy) -> Vec<(Key, Estimate)> {
         let _ = (agent, base);
@@ -60,6 +62,7 @@ pub struct MachineCheck<'m, 's> {
     programs: BTreeMap<String, bool>,
     wake_paths: BTreeSet<Vec<String>>,
     texts: BTreeMap<String, Result<PromptFile, String>>,
+    templates: BTreeMap<String, Result<(), String>>,
     reported: BTreeSet<(&'static str, String, usize)>,
     /// The errors.
     pub faults: Diagnostics,
@@ -74,6 +77,7 @@ impl<'m, 's> MachineCheck<'m, 's> {
             programs: BTreeMap::new(),
             wake_paths: BTreeSet::new(),
             texts: BTreeMap::new(),
+            templates: BTreeMap::new(),
             reported: BTreeSet::new(),
             faults: Diagnostics::default(),
         }
@@ -86,8 +90,9 @@ impl<'m, 's> MachineCheck<'m, 's> {
             self.program("recovery.agents", "the program", &other.agent, layers);
         }
         self.wake_on(&settings.wake_on.paths, layers);
-        if let Some(template) = &settings.recovery.template
-            && let Err(why) = self.text(template, &mut |_| {})
+        if let (Some(template), Some(machine)) = (&settings.recovery.template, self.machine)
+            && let read = self.templates.entry(template.clone()).or_insert_with(|| machine.template(template))
+            && let Err(why) = read.clone()
         {
             let message = format!("cannot read the template `{template}`");
             self.fault(layers, "recovery.template", &message).map(|fault| fault.label(&why));

@@ -51,6 +51,18 @@ fn a_user_template_is_used_and_a_broken_one_is_trouble() {
 }
 
 #[test]
+fn a_template_outside_of_the_loop_is_refused_before_the_run() {
+    let project = Project::acting_with(&format!("{SHORT}\nrecovery: {{template: ../again.j2}}"), "say hi");
+    project.file("again.j2", "{{ prompt }}");
+    for command in ["check", "run"] {
+        let done = project.call(&[command, "loop"]);
+        done.assert_code(2);
+        assert!(done.stderr.contains("cannot read the template `../again.j2`"), "{}", done.stderr);
+        assert!(done.stderr.contains("it is outside of "), "{}", done.stderr);
+    }
+}
+
+#[test]
 fn the_partial_work_of_a_failed_node_is_saved_and_named() {
     let front = format!("{SHORT}\nrecovery: {{budget: 1}}\ndone_when: ['echo still broken; false']");
     let project = Project::acting_with(&front, "counter ../count; say words of $n; append notes $n; hang");

@@ -133,7 +133,7 @@ impl Templates {
 }
 
 /// Reads a template. Its path, with all links resolved, must stay in the directory of the loop.
-fn read_inside(dir: &Path, name: &str) -> Result<String, String> {
+pub fn read_inside(dir: &Path, name: &str) -> Result<String, String> {
     let words = |error: std::io::Error| error.to_string();
     let (dir, file) = (dir.canonicalize().map_err(words)?, dir.join(name).canonicalize().map_err(words)?);
     if !file.starts_with(&dir) {
