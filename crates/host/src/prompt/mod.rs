@@ -25,6 +25,8 @@ use std::path::PathBuf;
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
 /// The heading of messages. A message that is not from the operator says so itself.
+/// The characters that may begin a new line for a reader of the prompt.
+const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
 const MESSAGES_HEADING: &str = "Messages from the operator, unless marked otherwise:";
 
 /// Tells the agent how to report that there is nothing to do. The marker is in backticks, with a space that a real
@@ -182,7 +184,12 @@ impl Prompter {
             prompt.push_str(text);
         };
         if !ask.messages.is_empty() {
-            add(&format!("{MESSAGES_HEADING}\n\n- {}", ask.messages.join("\n- ")));
+            // One message is one item: a line of it must not look like a message of its own, which might be unmarked.
+            let item = |message: &String| {
+                format!("- {}", message.split(LINE_BREAKS).collect::<Vec<_>>().join("\n  "))
+            };
+            let items: Vec<String> = ask.messages.iter().map(item).collect();
+            add(&format!("{MESSAGES_HEADING}\n\n{}", items.join("\n")));
         }
         if settings.credit {
             add(CREDIT);
