@@ -10,7 +10,7 @@ use serde::Serialize;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io::{BufRead, IsTerminal, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 mod carry_out;
 mod plan;
@@ -62,11 +62,17 @@ const MAX_SHOWN: usize = 50;
 /// Runs `dogwatch gc` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let retention = Retention { keep: args.keep, older_than: args.older_than, now: clock::now().wall };
-    let states: BTreeSet<PathBuf> = if args.all {
+    let mut states: BTreeSet<PathBuf> = if args.all {
         registered().map(|run| run.state_dir()).collect()
     } else {
         BTreeSet::from([state_dir(args.state_dir.as_deref()).path().to_owned()])
     };
+    if args.all {
+        // One project must not keep the others from being cleaned up.
+        states.retain(|state| refuse_links_outside(state, false).inspect_err(CliError::print).is_ok());
+    } else {
+        states.iter().try_for_each(|state| refuse_links_outside(state, args.state_dir.is_none()))?;
+    }
     let plan = Plan::make(&states, &retention);
     if args.json {
         let listed = Listed::of(&plan);
@@ -102,6 +108,24 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     }
     super::print_text(&printable(&text))?;
     Ok(u8::from(!done.failed.is_empty()))
+}
+
+/// Returns an error if the runs of a project are behind a link that leads outside of it: they are the runs of another
+/// project. A state directory that the user names may be anywhere.
+fn refuse_links_outside(state: &Path, is_default: bool) -> Result<(), CliError> {
+    let real = |path: &Path| path.canonicalize().ok();
+    let project = state.parent().map(|dir| if dir.as_os_str().is_empty() { Path::new(".") } else { dir });
+    let around = if is_default { project.and_then(real) } else { real(state) };
+    let runs = state_dir(Some(state)).runs();
+    let (Some(around), Some(to)) = (around, real(&runs)) else { return Ok(()) };
+    if to.starts_with(&around) {
+        return Ok(());
+    }
+    let of = to.parent().unwrap_or(&to).display();
+    Err(CliError::with_help(
+        format!("{} leads outside of {}, to {}", runs.display(), around.display(), to.display()),
+        format!("to remove those runs, name their state directory: `--state-dir '{of}'`"),
+    ))
 }
 
 /// Returns the command that removes exactly what was listed.

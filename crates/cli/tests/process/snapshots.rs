@@ -335,6 +335,31 @@ fn gc_removes_nothing_behind_a_link() {
 }
 
 #[test]
+fn gc_refuses_a_link_to_the_runs_of_another_project() {
+    let (other, project) = (repository(), repository());
+    let run = two_iterations(&other);
+    let theirs = other.path(".dogwatch/runs").join(&run);
+    let gc =
+        |args: &[&str]| project.call(&[&["gc", "--older-than", "0", "--keep", "0", "--yes"], args].concat());
+    let state = project.path(".dogwatch");
+    std::fs::create_dir(&state).expect("a directory");
+    std::os::unix::fs::symlink(other.path(".dogwatch/runs"), state.join("runs")).expect("a link");
+    for args in [&[][..], &["--state-dir", ".dogwatch"]] {
+        let refused = gc(args);
+        refused.assert_code(2);
+        assert!(refused.stderr.contains("leads outside of"), "{}", refused.stderr);
+    }
+    std::fs::remove_dir_all(&state).expect("removes");
+    std::os::unix::fs::symlink(other.path(".dogwatch"), &state).expect("a link");
+    gc(&[]).assert_code(2);
+    assert!(theirs.exists());
+    // The user may name a directory that is elsewhere.
+    let named = other.path(".dogwatch").display().to_string();
+    gc(&["--state-dir", &named]).assert_code(0);
+    assert!(!theirs.exists());
+}
+
+#[test]
 fn an_html_report_is_readable_by_its_owner_only() {
     use std::os::unix::fs::PermissionsExt;
     let project = repository();
