@@ -1,11 +1,11 @@
 //! Lists what changed in the settings and the checks of a loop since its last run.
 //!
 //! An agent can write a `dogwatch.toml`, or edit a check between two runs. The operator learns about it before the next
-//! run starts. The last run is the newest one that this user's registry knows, so an agent cannot make one up.
+//! run starts. The user's registry knows the last run of the loop that the operator started. Its record must be as dogwatch
+//! wrote it: an agent may have removed it or changed it.
 
 use crate::error::{CliError, print_line};
 use crate::loading::LoopFile;
-use crate::runs::runs_in;
 use crate::secrets;
 use dogwatch_config::Loaded;
 use dogwatch_config::changes::{Change, changes as differing};
@@ -16,13 +16,15 @@ use dogwatch_core::settings::Plan;
 use dogwatch_core::text::{one_line, printable};
 use dogwatch_core::time::dur::Limit;
 use dogwatch_host::fs::pins;
-use dogwatch_host::store::home::StateDir;
-use dogwatch_host::store::journal::{self, Tail};
-use dogwatch_host::store::registry::Registry;
+use dogwatch_host::process::caller::is_supervised;
+use dogwatch_host::store::fleet_job;
+use dogwatch_host::store::journal::{self, Chain, Integrity, Tail};
+use dogwatch_host::store::registry::{self, LastRun, Registry};
+use serde::Deserialize;
+use std::borrow::Cow;
+use std::io;
 use std::path::Path;
 
-/// The most runs among which the last one of this loop is searched.
-const MAX_SEARCHED: usize = 50;
 /// The most changes that are listed.
 const MAX_LISTED: usize = 20;
 /// The most of a value that is shown, in bytes.
@@ -38,21 +40,36 @@ pub struct Changed {
 }
 
 /// Returns what changed since the last run of this loop. `None` without an earlier run or a change.
-pub fn changes(state: &StateDir, file: &LoopFile, loaded: &Loaded) -> Option<Changed> {
+pub fn changes(file: &LoopFile, loaded: &Loaded) -> Option<Changed> {
     let registry = Registry::of_user();
-    let known = runs_in(&state.runs()).into_iter().take(MAX_SEARCHED);
-    let mut known = known.filter(|run| registry.knows(&run.id, &run.dir));
-    let (run, started, pins) = known.find_map(|run| {
-        let (started, pins) = read(&run.dir)?;
-        let same = Path::new(&started.path) == file.path && Path::new(&started.work_dir) == file.work_dir;
-        same.then_some((run, started, pins))
-    })?;
-    let given: Vec<String> = started.flags.iter().cloned().chain(loaded.flags()).collect();
-    let now = without_learned(as_recorded(&started, &loaded.plan));
-    let before = without_learned(started.settings);
-    let mut lines: Vec<String> = differing(&before, &now, &given).iter().map(shown).collect();
-    lines.extend(changed_files(&loaded.plan, &pins, &file.work_dir));
-    (!lines.is_empty()).then(|| Changed { run: run.id.to_string(), lines })
+    let last = registry.last(&file.work_dir, &file.path)?;
+    let mut lines = Vec::new();
+    match read(&registry, &last) {
+        Err(error) => {
+            let dir = last.run_dir.display();
+            lines.push(format!("the record cannot be read, so nothing can be compared: {dir}: {error}"));
+        }
+        Ok((started, pins, integrity)) => {
+            lines.extend(integrity.problem());
+            let given: Vec<String> = started.flags.iter().cloned().chain(loaded.flags()).collect();
+            let now = without_learned(as_recorded(&started, &loaded.plan));
+            let before = without_learned(started.settings);
+            lines.extend(differing(&before, &now, &given).iter().map(shown));
+            lines.extend(changed_files(&loaded.plan, &pins, &file.work_dir));
+        }
+    }
+    (!lines.is_empty()).then(|| Changed { run: last.run.to_string(), lines })
+}
+
+/// Notes a run that the operator starts as the last one of its loop. The checkout of a fleet's job has only one run.
+pub fn note(file: &LoopFile, last: &LastRun, notices: &mut Vec<Input>) {
+    if is_supervised() || fleet_job::of_tree(&file.work_dir).is_some() {
+        return;
+    }
+    if let Err(error) = Registry::of_user().note_last(&file.work_dir, &file.path, last) {
+        let detail = format!("the next run cannot list changed settings: {error}");
+        notices.push(Input::TroubleMet { kind: "last_run_not_noted", detail });
+    }
 }
 
 /// Returns the plan with the limits before recorded sessions changed them. These follow the sessions, so they differ from
@@ -82,7 +99,7 @@ pub fn report(changed: Option<Changed>, strict: bool) -> Result<Option<Input>, C
     listed.iter().for_each(|line| print_line(&printable(&format!("  {line}"))));
     if strict {
         return Err(CliError::with_help(
-            "settings or checks changed since the last run, and --strict is given",
+            "settings, checks or the record changed since the last run, and --strict is given",
             "restore them, or start the run once without --strict to accept them",
         ));
     }
@@ -90,23 +107,41 @@ pub fn report(changed: Option<Changed>, strict: bool) -> Result<Option<Input>, C
     Ok(Some(Input::Noticed { kind: "settings_changed", message }))
 }
 
-/// Reads how a run started, and the files that its nodes pinned.
-fn read(run_dir: &Path) -> Option<(RunStarted, Vec<Pinned>)> {
-    let mut lines = Tail::up_to_now(&run_dir.join(journal::FILE)).ok()?.in_large_pieces();
-    let (mut started, mut pinned) = (None, Vec::new());
-    while let Some(line) = lines.next_line().ok()? {
-        let kind = journal::head(line)?.event;
-        if !matches!(&*kind, "run_started" | "checks_pinned") {
+/// The parts of a line of the journal that are read of every event.
+#[derive(Deserialize)]
+struct Line<'a> {
+    #[serde(borrow)]
+    event: Cow<'a, str>,
+    #[serde(borrow)]
+    prev: Cow<'a, str>,
+}
+
+/// Reads how a run started and the files that its nodes pinned, and compares the record with its head.
+fn read(registry: &Registry, last: &LastRun) -> io::Result<(RunStarted, Vec<Pinned>, Integrity)> {
+    // The head comes first: it must not be newer than the lines that are compared with it.
+    let (head, missing) = match registry.known_head(&last.run, &last.run_dir) {
+        Ok(Some(head)) => (Some(head), None),
+        Ok(None) => (None, Some("its head is not known".to_owned())),
+        Err(why) => (None, Some(why)),
+    };
+    let mut lines = Tail::up_to_now(&last.run_dir.join(journal::FILE))?.in_large_pieces();
+    let (mut chain, mut started, mut pinned) = (Chain::new(head), None, Vec::new());
+    while let Some(line) = lines.next_line()? {
+        let read: Line = serde_json::from_slice(line)?;
+        chain.add(line, &read.prev);
+        if !matches!(&*read.event, "run_started" | "checks_pinned") {
             continue;
         }
-        let event = serde_json::from_slice::<Recorded>(line).ok()?.event;
+        let event = serde_json::from_slice::<Recorded>(line)?.event;
         if let Event::ChecksPinned { node, files, .. } = event {
             pinned.push((node, files));
         } else if let Event::RunStarted(start) = event {
             started = Some(*start);
         }
     }
-    Some((started?, pinned))
+    chain.note_torn(!lines.torn()?.is_empty());
+    let started = started.ok_or_else(|| io::Error::other("it has no beginning"))?;
+    Ok((started, pinned, registry::judge(&chain, &last.run_dir, missing)))
 }
 
 /// Returns the plan as the record of the new run will show it, with secrets replaced.

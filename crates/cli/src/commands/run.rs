@@ -29,6 +29,7 @@ use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{Journal, MAX_LINE};
 use dogwatch_host::store::learned::{Depth, Loop};
 use dogwatch_host::store::lock::Place;
+use dogwatch_host::store::registry::LastRun;
 use dogwatch_host::store::windows::WindowStore;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -119,7 +120,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
         )
     };
     let (learned, mut notices) = learned(&state, &file, &loaded.plan);
-    let changed = since_last_run::changes(&state, &file, &loaded);
+    let changed = since_last_run::changes(&file, &loaded);
     notices.extend(since_last_run::report(changed, args.strict)?);
     let limits = loaded.limit_notices.drain(..);
     notices.extend(limits.map(|message| Input::Noticed { kind: "limit_history", message }));
@@ -137,6 +138,10 @@ pub fn run(args: Args) -> Result<u8, CliError> {
     let durability = fleet_job::durability(&run_dir);
     let journal = Journal::create_as(&run_dir, durability).map_err(no_record)?;
     let (journal, keeps_head) = keep_head(&run_id, journal, (None, kept_plan), durability, &mut notices);
+    if keeps_head {
+        let last = LastRun { run: run_id.clone(), run_dir: run_dir.clone() };
+        since_last_run::note(&file, &last, &mut notices);
+    }
     let setup = Setup {
         run,
         run_id,

@@ -185,3 +185,64 @@ fn changed_settings_and_checks_are_listed_before_the_run_and_strict_refuses_them
     // That run accepted the changes.
     project.run(&["-n", "1", "--strict"]).assert_code(0);
 }
+
+/// A loop whose check was weakened after its only run.
+fn weakened() -> Project {
+    let project = Project::new();
+    project.act(&format!("done_when: ['test -e loop']\n{GRACES}"), "say hi");
+    project.run(&["-n", "1"]).assert_code(0);
+    project.act(&format!("done_when: ['true']\n{GRACES}"), "say hi");
+    project
+}
+
+/// Asserts that the next run with `--strict` is refused and lists this.
+fn assert_refused(project: &Project, listed: &str) {
+    let refused = project.call(&["run", "loop", "-n", "1", "--strict"]);
+    refused.assert_code(2);
+    assert!(refused.stderr.contains("warning: changed since the last run"), "{}", refused.stderr);
+    assert!(refused.stderr.contains(listed), "{listed} in {}", refused.stderr);
+}
+
+#[test]
+fn a_removed_or_edited_record_does_not_hide_a_weakened_check_from_strict() {
+    let project = weakened();
+    let journal = project.run_dir().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    std::fs::write(&journal, text.replace("test -e loop", "true")).expect("writes");
+    assert_refused(&project, "the record was changed: line 2 does not continue the line before it");
+    std::fs::write(&journal, &text).expect("writes");
+    assert_refused(&project, "done_when: test -e loop → true");
+    let id = project.run_dir().file_name().expect("a name").to_string_lossy().into_owned();
+    std::fs::remove_file(project.outside("state/dogwatch/heads").join(id)).expect("removes");
+    assert_refused(&project, "the record cannot be confirmed");
+    std::fs::remove_dir_all(project.path(".dogwatch/runs")).expect("removes");
+    assert_refused(&project, "the record cannot be read, so nothing can be compared");
+    // A run without `--strict` accepts the loop as it is.
+    project.run(&["-n", "1"]).assert_code(0);
+    project.run(&["-n", "1", "--strict"]).assert_code(0);
+}
+
+#[test]
+fn runs_of_other_loops_and_of_agents_do_not_hide_a_weakened_check_from_strict() {
+    let project = weakened();
+    std::fs::create_dir(project.path("other")).expect("a directory");
+    project.file("other/RALPH.md", &format!("---\nagent: 'true'\n{GRACES}\n---\nGo on."));
+    project.call(&["run", "other", "-n", "1"]).assert_code(0);
+    let mut by_an_agent = project.command(&["run", "loop", "-n", "1"]);
+    by_an_agent.env("DOGWATCH_NONCE", "0123456789abcdef0123456789abcdef");
+    assert!(by_an_agent.output().expect("dogwatch starts").status.success());
+    assert_refused(&project, "done_when: test -e loop → true");
+}
+
+// promise: 5
+#[test]
+fn a_record_that_was_away_for_a_while_is_still_compared_with_its_head() {
+    let (project, id) = ended();
+    let (dir, away) = (project.run_dir(), project.path("away"));
+    std::fs::rename(&dir, &away).expect("moves");
+    project.call(&["ps", "--all"]).assert_code(0);
+    std::fs::rename(&away, &dir).expect("moves back");
+    edit_last_line(&project);
+    let status = project.call(&["status", &id]);
+    assert!(status.text().contains("the record was changed: its last events differ"), "{}", status.text());
+}

@@ -5,6 +5,8 @@ use crate::names::{JobId, short_hash};
 use crate::record::Job;
 use dogwatch_host::git::snapshot::Pristine;
 use dogwatch_host::store::fleet_job;
+use dogwatch_host::store::home::{STATE_DIR, StateDir};
+use dogwatch_host::store::registry::Registry;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -153,6 +155,12 @@ impl Checkout {
 
     /// Removes the work tree and what the cache knows about it.
     fn unlink(&self) -> io::Result<()> {
+        let runs = StateDir::at(self.tree.join(STATE_DIR)).runs();
+        for run in std::fs::read_dir(runs).into_iter().flatten().flatten() {
+            if let Some(run) = run.file_name().to_str().and_then(|name| name.parse().ok()) {
+                Registry::of_user().forget(&run);
+            }
+        }
         for dir in [&self.tree, &self.link] {
             match std::fs::remove_dir_all(dir) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

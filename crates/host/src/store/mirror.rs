@@ -104,7 +104,7 @@ impl Mirror {
             .collect();
         for run in gone {
             copies.remove(&run);
-            let _ = self.registry.remove(&run);
+            self.registry.forget(&run);
             let _ = std::fs::remove_dir_all(self.run_dir(&run));
         }
         for (origin, known) in runs.iter().take(MAX_RUNS) {

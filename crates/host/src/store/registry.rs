@@ -13,6 +13,7 @@ use crate::store::socket;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::{Moment, Skew, Wall};
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 use std::collections::BTreeMap;
 use std::fs::{File, TryLockError};
 use std::io;
@@ -22,6 +23,10 @@ use std::time::{Duration, SystemTime};
 
 /// The most runs listed. Older ones can be found by their directory.
 pub const MAX_LISTED: usize = 1_000;
+/// The most runs whose pointers are kept although their directories are missing. Older ones are removed.
+const MAX_POINTERS: usize = 10_000;
+/// The most loops whose last run is known. The one that was noted first is forgotten first.
+const MAX_LOOPS: usize = 10_000;
 /// The most bytes read from a pointer.
 const MAX_BYTES: u64 = 64 * 1024;
 /// The file whose lock shows that a run is supervised.
@@ -48,6 +53,15 @@ pub struct Pointer {
     /// The machine that supervises the run, if it is another one. The record is then a copy.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub origin: Option<Origin>,
+}
+
+/// The last run of a loop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LastRun {
+    /// The run.
+    pub run: RunId,
+    /// The directory of its record.
+    pub run_dir: PathBuf,
 }
 
 /// The machine of a run whose record is copied from there.
@@ -109,9 +123,39 @@ impl Registry {
         safe_file::replace(&self.file(&pointer.run), safe_file::PRIVATE, &serde_json::to_vec(pointer)?)
     }
 
-    /// Removes the pointer of a run.
-    pub fn remove(&self, run: &RunId) -> io::Result<()> {
-        std::fs::remove_file(self.file(run))
+    /// Removes the pointer and the head of a run whose record was removed.
+    pub fn forget(&self, run: &RunId) {
+        let _ = std::fs::remove_file(self.file(run));
+        let _ = std::fs::remove_file(self.head_file(run));
+    }
+
+    /// Notes the last run of a loop, outside of the project, where a careless agent does not write.
+    pub fn note_last(&self, work_dir: &Path, loop_file: &Path, last: &LastRun) -> io::Result<()> {
+        let file = self.last_file(work_dir, loop_file);
+        let dir = file.parent().unwrap_or(&self.dir);
+        home::make_private(dir)?;
+        if !file.exists() {
+            keep_newest(dir, MAX_LOOPS - 1);
+        }
+        safe_file::replace(&file, safe_file::PRIVATE, &serde_json::to_vec(last)?)
+    }
+
+    /// Returns the last run of a loop, even if its record is gone.
+    pub fn last(&self, work_dir: &Path, loop_file: &Path) -> Option<LastRun> {
+        safe_file::read_json(&self.last_file(work_dir, loop_file), MAX_BYTES).ok().filter(|_| self.is_ours())
+    }
+
+    /// Forgets the last run of a loop, if it is this one.
+    pub fn forget_last(&self, work_dir: &Path, loop_file: &Path, run: &RunId) {
+        if self.last(work_dir, loop_file).is_some_and(|last| last.run == *run) {
+            let _ = std::fs::remove_file(self.last_file(work_dir, loop_file));
+        }
+    }
+
+    fn last_file(&self, work_dir: &Path, loop_file: &Path) -> PathBuf {
+        let bytes = |path: &Path| path.as_os_str().as_encoded_bytes().to_owned();
+        let key = Sha256::digest([bytes(work_dir), bytes(loop_file)].join(&0));
+        self.dir.with_file_name("loops").join(format!("{}.json", &journal::hex(&key)[..32]))
     }
 
     /// Returns the directory of the pointers. A change of the list of runs is a change in this directory.
@@ -119,10 +163,19 @@ impl Registry {
         &self.dir
     }
 
-    /// Returns the newest runs, newest first. Removes pointers to directories that no longer exist.
+    /// Returns the newest runs, newest first. A run whose directory is missing is not listed, but not forgotten: the directory
+    /// may come back, changed.
     pub fn list(&self) -> Vec<Pointer> {
+        self.list_bounded(MAX_POINTERS)
+    }
+
+    fn list_bounded(&self, max_pointers: usize) -> Vec<Pointer> {
         let mut runs = self.names();
         runs.sort_unstable_by(|a, b| b.cmp(a));
+        runs.iter()
+            .skip(max_pointers)
+            .filter(|run| self.follow(run).is_none())
+            .for_each(|run| self.forget(run));
         runs.iter().filter_map(|run| self.follow(run)).take(MAX_LISTED).collect()
     }
 
@@ -211,11 +264,7 @@ impl Registry {
         let pointer = pointer.filter(|p| p.run == *run && self.is_ours())?;
         match std::fs::symlink_metadata(&pointer.run_dir) {
             Ok(_) => Some(pointer),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let _ = std::fs::remove_file(self.file(run));
-                let _ = std::fs::remove_file(self.head_file(run));
-                None
-            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             // The directory may exist but be inaccessible.
             Err(_) => Some(pointer),
         }
@@ -223,6 +272,17 @@ impl Registry {
 
     fn file(&self, run: &RunId) -> PathBuf {
         self.dir.join(format!("{run}.json"))
+    }
+}
+
+/// Removes the oldest files of a directory until this many are left.
+fn keep_newest(dir: &Path, most: usize) {
+    let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut files: Vec<(SystemTime, PathBuf)> =
+        entries.filter_map(|entry| Some((entry.metadata().ok()?.modified().ok()?, entry.path()))).collect();
+    files.sort();
+    for (_, file) in files.iter().take(files.len().saturating_sub(most)) {
+        let _ = std::fs::remove_file(file);
     }
 }
 
@@ -357,19 +417,52 @@ mod tests {
         assert!(listed.is_sorted_by(|a, b| a.run > b.run));
     }
 
+    // promise: 5
     #[test]
-    fn a_dangling_pointer_is_removed_and_other_files_stay() {
+    fn a_run_whose_directory_is_missing_is_not_listed_and_not_forgotten() {
         let dir = tempfile::tempdir().expect("a directory");
         let registry = Registry::at(dir.path().join("runs"));
         let (gone, kept) = (pointer(1, &dir.path().join("gone")), pointer(2, dir.path()));
         registry.add(&gone).expect("writes");
         registry.add(&kept).expect("writes");
+        drop(registry.keep_head(&gone.run, None, None, Durability::Unsynced).expect("writes"));
         std::fs::write(dir.path().join("runs/notes.txt"), "mine").expect("writes");
         std::fs::write(registry.file(&pointer(3, dir.path()).run), "{half").expect("writes");
         assert_eq!(registry.list(), [kept]);
         assert_eq!(registry.find(&gone.run), None);
-        assert!(!registry.file(&gone.run).exists());
+        std::fs::create_dir(&gone.run_dir).expect("it is back");
+        assert_eq!(registry.find(&gone.run), Some(gone.clone()));
+        assert!(registry.head(&gone.run).is_some());
+        // Beyond the limit it is forgotten, with its head.
+        std::fs::remove_dir(&gone.run_dir).expect("removes");
+        registry.list_bounded(2);
+        assert!(!registry.file(&gone.run).exists() && registry.head(&gone.run).is_none());
         assert!(dir.path().join("runs/notes.txt").exists());
+    }
+
+    #[test]
+    fn the_last_run_of_a_loop_is_known_and_the_number_of_loops_is_bounded() {
+        let dir = tempfile::tempdir().expect("a directory");
+        let registry = Registry::at(dir.path().join("runs"));
+        home::make_private(&registry.dir).expect("a directory");
+        let last = |n| LastRun { run: pointer(n, dir.path()).run, run_dir: dir.path().join("gone") };
+        let (tree, file) = (Path::new("/a"), Path::new("/a/RALPH.md"));
+        assert_eq!(registry.last(tree, file), None);
+        for n in [1, 2] {
+            registry.note_last(tree, file, &last(n)).expect("writes");
+            assert_eq!(registry.last(tree, file), Some(last(n)));
+        }
+        assert_eq!(registry.last(Path::new("/a/b"), file), None);
+        registry.forget_last(tree, file, &last(1).run);
+        assert_eq!(registry.last(tree, file), Some(last(2)));
+        registry.forget_last(tree, file, &last(2).run);
+        assert_eq!(registry.last(tree, file), None);
+        for n in 0..4 {
+            registry.note_last(Path::new(&format!("/{n}")), file, &last(n)).expect("writes");
+        }
+        let loops = dir.path().join("loops");
+        keep_newest(&loops, 3);
+        assert_eq!(std::fs::read_dir(loops).expect("lists").count(), 3);
     }
 
     // promise: 14

@@ -6,10 +6,11 @@ use dogwatch_host::git::snapshot;
 use dogwatch_host::git::worktree::{self, Tidied};
 use dogwatch_host::store::home::StateDir;
 use dogwatch_host::store::learned::Loop;
+use dogwatch_host::store::registry::Registry;
 use dogwatch_host::store::retire;
 use dogwatch_host::store::sessions::{MAX_UPDATE, SessionIndex};
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// What `gc` removed, and what it failed to remove.
 #[derive(Default, serde::Serialize)]
@@ -95,5 +96,10 @@ fn remove(gone: &Gone) -> Result<u64, String> {
     }
     let snapshots = snapshot::forget(&gone.repo, &gone.refs)?;
     retire::retire(&found.dir).map_err(|error| error.to_string())?;
+    let registry = Registry::of_user();
+    registry.forget(&found.id);
+    if let Some(started) = &gone.started {
+        registry.forget_last(Path::new(&started.work_dir), Path::new(&started.path), &found.id);
+    }
     Ok(snapshots)
 }
