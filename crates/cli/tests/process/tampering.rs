@@ -217,8 +217,14 @@ fn a_removed_or_edited_record_does_not_hide_a_weakened_check_from_strict() {
     assert_refused(&project, "the record cannot be confirmed");
     std::fs::remove_dir_all(project.path(".dogwatch/runs")).expect("removes");
     assert_refused(&project, "the record cannot be read, so nothing can be compared");
-    // A run without `--strict` accepts the loop as it is.
+    // A run without `--strict` accepts the loop as it is. `gc` removes a record on purpose.
     project.run(&["-n", "1"]).assert_code(0);
+    project.run(&["-n", "1", "--strict"]).assert_code(0);
+    project.call(&["gc", "--older-than", "0", "--keep", "0", "--yes"]).assert_code(0);
+    for kept in ["heads", "loops"] {
+        let kept = std::fs::read_dir(project.outside("state/dogwatch").join(kept)).expect("lists");
+        assert_eq!(kept.count(), 0);
+    }
     project.run(&["-n", "1", "--strict"]).assert_code(0);
 }
 

@@ -156,9 +156,11 @@ impl Checkout {
     /// Removes the work tree and what the cache knows about it.
     fn unlink(&self) -> io::Result<()> {
         let runs = StateDir::at(self.tree.join(STATE_DIR)).runs();
-        for run in std::fs::read_dir(runs).into_iter().flatten().flatten() {
-            if let Some(run) = run.file_name().to_str().and_then(|name| name.parse().ok()) {
-                Registry::of_user().forget(&run);
+        let registry = Registry::of_user();
+        for dir in std::fs::read_dir(runs).into_iter().flatten().flatten() {
+            let run = dir.file_name().to_str().and_then(|name| name.parse().ok());
+            if let Some(run) = run.filter(|run| registry.knows(run, &dir.path())) {
+                registry.forget(&run);
             }
         }
         for dir in [&self.tree, &self.link] {

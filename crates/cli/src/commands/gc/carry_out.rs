@@ -95,10 +95,14 @@ fn remove(gone: &Gone) -> Result<u64, String> {
         }
     }
     let snapshots = snapshot::forget(&gone.repo, &gone.refs)?;
-    retire::retire(&found.dir).map_err(|error| error.to_string())?;
+    // A copy of a project has runs with the ids of the original.
     let registry = Registry::of_user();
-    registry.forget(&found.id);
-    if let Some(started) = &gone.started {
+    let is_known = registry.knows(&found.id, &found.dir);
+    retire::retire(&found.dir).map_err(|error| error.to_string())?;
+    if is_known {
+        registry.forget(&found.id);
+    }
+    if let Some(started) = gone.started.as_ref().filter(|_| is_known) {
         registry.forget_last(Path::new(&started.work_dir), Path::new(&started.path), &found.id);
     }
     Ok(snapshots)
