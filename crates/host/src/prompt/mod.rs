@@ -24,9 +24,9 @@ use std::path::PathBuf;
 /// The instruction about commits for loop files that set `credit`.
 const CREDIT: &str = "When you commit, add this trailer to the message:\n\nAssisted-by: dogwatch";
 
-/// The heading of messages. A message that is not from the operator says so itself.
 /// The characters that may begin a new line for a reader of the prompt.
 const LINE_BREAKS: [char; 7] = ['\n', '\r', '\u{b}', '\u{c}', '\u{85}', '\u{2028}', '\u{2029}'];
+/// The heading of messages. A message that is not from the operator says so itself.
 const MESSAGES_HEADING: &str = "Messages from the operator, unless marked otherwise:";
 
 /// Tells the agent how to report that there is nothing to do. The marker is in backticks, with a space that a real

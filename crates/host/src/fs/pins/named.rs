@@ -94,7 +94,10 @@ fn without_outputs(check: &str) -> String {
     let mut rest = parts.next().unwrap_or_default().to_owned();
     for part in parts {
         let part = part.trim_start_matches(['|', '&']).trim_start_matches([' ', '\t']);
-        let end = part.find([' ', '\t', '\n', ';', '|', '&', '(', ')', '<']).unwrap_or(part.len());
+        let end = match part.chars().next() {
+            Some(quote @ ('"' | '\'')) => part[1..].find(quote).map_or(part.len(), |at| at + 2),
+            Some(_) | None => part.find(SEPARATORS).unwrap_or(part.len()),
+        };
         rest.push('>');
         rest.push_str(&part[end..]);
     }
@@ -111,8 +114,8 @@ fn after_substitution(word: &str) -> Option<&str> {
     Some(rest.trim_start_matches('/')).filter(|rest| !rest.is_empty())
 }
 
-/// Returns a word with a wildcard in place of each variable: `tests/*` for `tests/$f`. A word of variables alone could
-/// match anything, so it names nothing.
+/// Returns a word with a wildcard in place of each variable: `tests/*` for `tests/$f`. A word whose first directory is a
+/// variable could match anything, so it names nothing.
 fn with_wildcards(word: &str) -> Option<String> {
     let mut parts = word.split('$');
     let mut pattern = parts.next().filter(|first| first.len() < word.len())?.to_owned();
@@ -120,7 +123,8 @@ fn with_wildcards(word: &str) -> Option<String> {
         pattern.push('*');
         pattern.push_str(part.trim_start_matches(|c: char| c.is_ascii_alphanumeric() || c == '_'));
     }
-    pattern.contains(|c: char| c.is_alphanumeric()).then_some(pattern)
+    let first = pattern.split('/').find(|part| !matches!(*part, "" | "." | ".."))?;
+    first.contains(char::is_alphanumeric).then_some(pattern)
 }
 
 /// Returns the files that `python -m` may load for a word: `tests/run.py` for `tests.run` and for `tests.run.Case`. A name
@@ -303,8 +307,10 @@ mod tests {
             "python3 -m pytest ci",
             "ls >log 2>&1",
             "ls | tee -a log",
+            "sh -c \"ls >log\" >'log'",
             "test \"$A\" = $B/$C",
             "ls */*",
+            "make -f $D/deep.sh",
         ] {
             assert_eq!(named_files(dir.path(), other), BTreeSet::new(), "{other}");
         }
