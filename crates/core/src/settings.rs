@@ -278,7 +278,7 @@ words! {
     /// The reaction to a changed pinned file.
     #[derive(Default)]
     Tampered {
-        /// The attempt fails without running the checks.
+        /// The attempt fails, and no check counts.
         #[default]
         Fail = "fail",
         /// The change is recorded and the checks run.
