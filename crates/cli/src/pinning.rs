@@ -1,8 +1,9 @@
 //! Looks at what the checks of a plan depend on, before anything starts.
 
 use crate::error::{CliError, print_line};
+use crate::secrets;
 use dogwatch_core::settings::Plan;
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{printable, redact};
 use dogwatch_host::fs::pins::{self, Request};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -69,6 +70,8 @@ fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
                 }
                 None => continue,
             };
+            let check = redact::text(check);
+            let check = secrets::of(plan).hide(&check);
             warnings.push(format!(
                 "warning: node {}: check `{check}` depends on no pinned file; the agent can change what it runs\n\
                  help: {help}",

@@ -38,7 +38,9 @@ impl House {
         done.assert_code(0);
         let check = self.call(&["check", "new"]);
         check.assert_code(0);
-        assert_eq!(check.stderr, "", "no warning");
+        // A converted check may depend on nothing that can be pinned.
+        let others = check.stderr.lines().filter(|line| !line.contains("pin"));
+        assert_eq!(others.collect::<Vec<_>>(), [""; 0], "no other warning");
         self.project.read(&format!("new/{file}"))
     }
 
