@@ -61,8 +61,9 @@ fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
             if examined.len() >= MAX_EXAMINED {
                 return warnings;
             }
-            let names_none =
-                *examined.entry(check).or_insert_with(|| pins::named_files(work_dir, check).is_empty());
+            let names_none = *examined
+                .entry(check)
+                .or_insert_with(|| !only_looks(check) && pins::named_files(work_dir, check).is_empty());
             let help = match suggest(check, work_dir).filter(|_| names_none) {
                 Some(globs) => format!("add `pin: [{globs}]`"),
                 None if names_none && node.depends_on.is_empty() => {
@@ -80,6 +81,23 @@ fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Programs that look at files and run nothing that they find.
+const LOOKERS: [&str; 16] = [
+    "!", "[", "[[", "cat", "cmp", "diff", "echo", "false", "grep", "head", "jq", "ls", "tail", "test",
+    "true", "wc",
+];
+
+/// Returns whether a check runs only such programs, so that an agent can change what it sees, but not what it does.
+fn only_looks(check: &str) -> bool {
+    let commands = check.split([';', '|', '&', '\n']).map(str::trim).filter(|command| !command.is_empty());
+    let mut commands = commands.peekable();
+    commands.peek().is_some()
+        && !check.contains(['`', '$', '('])
+        && commands.all(|command| {
+            command.split_whitespace().find(|word| *word != "!").is_none_or(|word| LOOKERS.contains(&word))
+        })
 }
 
 /// Returns globs for the files that a check usually depends on, as far as they exist here. A check that runs no build
@@ -105,4 +123,27 @@ fn suggest(check: &str, work_dir: &Path) -> Option<String> {
     let dirs = ["tests", "test", "spec"].into_iter().filter(|dir| is_called && work_dir.join(dir).is_dir());
     globs.extend(dirs.map(|dir| format!("{dir}/**")));
     (!globs.is_empty()).then(|| globs.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_check_that_only_looks_is_told_from_one_that_runs_code() {
+        for looks in ["test -f done", "! grep -q TODO notes && [ -s out ]", "cat a | wc -l", "true"] {
+            assert!(only_looks(looks), "{looks}");
+        }
+        for runs in [
+            "make test",
+            "cat x | sh",
+            "test -f a && ./b",
+            "test -n \"$(./x)\"",
+            "",
+            "grep -q x `y`",
+            "env test",
+        ] {
+            assert!(!only_looks(runs), "{runs}");
+        }
+    }
 }

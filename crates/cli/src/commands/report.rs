@@ -41,7 +41,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         return super::print_json(&json::Document::of(&report));
     }
-    super::print_text(&markdown::page(&report))
+    super::print(markdown::page(&report))
 }
 
 /// Returns the report of a run as Markdown.

@@ -242,12 +242,12 @@ fn a_pin_that_matches_nothing_is_refused_and_a_check_without_pins_is_warned_abou
         assert!(done.stderr.contains("pin `test/**` matches no file"), "{}", done.stderr);
     }
     assert!(!project.outside("starts").exists());
-    project.act(&front_with("max_iterations: 1", &["make test", "test -e gone"]), "say hi");
+    project.act(&front_with("max_iterations: 1", &["make test", "sh -c false"]), "say hi");
     for (command, code) in [("check", 0), ("run", 1)] {
         let done = project.call(&[command, "loop"]);
         done.assert_code(code);
         assert!(done.stderr.contains("help: add `pin: [Makefile, tests/**]`"), "{}", done.stderr);
-        let unknown = "check `test -e gone` depends on no pinned file; the agent can change what it runs\n\
+        let unknown = "check `sh -c false` depends on no pinned file; the agent can change what it runs\n\
                        help: list the files that it depends on in `pin`";
         assert!(done.stderr.contains(unknown), "{}", done.stderr);
     }
