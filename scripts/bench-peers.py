@@ -172,7 +172,8 @@ class Dogwatch:
     def ready_after(self):
         """Builds it cold, as a user who has the source does."""
         with tempfile.TemporaryDirectory() as target:
-            return installed("cargo", "build", "--quiet", "--release", "--locked", "--target-dir", target)
+            manifest = bench.ROOT / "Cargo.toml"
+            return installed("cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", manifest, "--target-dir", target)
 
     def start(self):
         return [bench.DOGWATCH, "--version"]
