@@ -1,4 +1,4 @@
-//! What the packages contain besides the binary: the systemd unit.
+//! The systemd unit of the packages.
 
 use crate::kit::{Done, Project, Running, all};
 use std::path::Path;

@@ -193,7 +193,7 @@ fn on_a_narrow_terminal_lines_are_wrapped_at_blanks_and_hints_are_shortened() {
     assert_eq!(code, Some(0), "{screen}");
     assert!(screen.contains("words\r\n    many words"), "{screen}");
     let head = screen.split("\r\n").next().expect("a first line");
-    // There is no room for the time, which the headings of the iterations have as well.
+    // The line is too short for the time, which the headings of the iterations show.
     let (start, run) = head.rsplit_once("…)  run ").expect("the agent is cut");
     assert!(start.starts_with("dogwatch  loop  (") && run.len() == "20261118-160519-rfh4".len(), "{head:?}");
     assert_eq!(head.chars().count(), 60, "{head:?}");

@@ -1,6 +1,6 @@
 //! Finds the processes at the other end of a TCP connection on this machine.
 //!
-//! The kernel tells the peer of a Unix socket, but not that of a TCP socket. Its tables have the inode of the client's socket, and
+//! The kernel reports the peer of a Unix socket, but not that of a TCP socket. Its tables have the inode of the client's socket, and
 //! the descriptors of a process name the inodes of its sockets.
 
 use std::fs::{DirEntry, File};

@@ -45,7 +45,7 @@ impl Ground {
     /// Finds the work tree around a directory. Links in the path of the loop file are kept.
     pub fn around(work_dir: &Path, loop_file: &Path) -> Ground {
         let mut named = PathBuf::new();
-        // What is protected is compared by its name, so the name must not lead through other directories.
+        // Protected paths are compared by their names, so a name must not lead through other directories.
         for part in work_dir.join(loop_file).components() {
             if part == Component::ParentDir {
                 named.pop();

@@ -40,7 +40,7 @@ pub fn protect(protect: &[PathBuf], write: &[PathBuf]) -> io::Result<()> {
     Ok(())
 }
 
-/// What a mount is for.
+/// The purpose of a mount.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Kind {
     /// The kernel does not move or remove the root of a mount.
