@@ -1,13 +1,9 @@
-"""`scripts/bench --peers` and `--growth`: dogwatch compared with the alternatives, and how its costs grow.
+"""`scripts/bench --peers`: dogwatch compared with the alternatives, which scripts/peers.py installs and calls.
 
-Peers are installed into ~/.cache/dogwatch-peers. A peer that cannot be installed, or that fails in a row, is reported with the
-reason. All peers run alternately within a row, and the best of the rounds counts.
+A peer that cannot be installed, or that fails in a row, is reported with the reason. All peers run alternately within a row, and
+the best of the rounds counts.
 """
 
-import hashlib
-import importlib.machinery
-import importlib.util
-import json
 import math
 import os
 import shutil
@@ -19,28 +15,11 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-loader = importlib.machinery.SourceFileLoader("bench", str(Path(__file__).with_name("bench")))
-bench = importlib.util.module_from_spec(importlib.util.spec_from_loader("bench", loader))
-loader.exec_module(bench)
+from bench_shared import NULL, bench, cpu_seconds, fold, timeline, words
+from peers import CACHE, Bash, Dogwatch, Orchestrator, Ralphify, RalphWorkflow, Unavailable
 
-CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "dogwatch-peers"
 # Marks the processes of an agent, so that survivors are found.
 MARK = "BENCH_SURVIVOR"
-NULL = {"stdin": subprocess.DEVNULL, "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-
-
-class Unavailable(Exception):
-    """The peer cannot do this, or cannot be installed."""
-
-
-def installed(*command):
-    """Runs a command that installs something, and returns the seconds."""
-    begun = time.perf_counter()
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
-    if done.returncode != 0:
-        lines = (done.stderr or done.stdout).strip().splitlines() or ["no message"]
-        raise Unavailable(lines[-1][:160])
-    return time.perf_counter() - begun
 
 
 def version_of(*command):
@@ -50,150 +29,6 @@ def version_of(*command):
     except OSError:
         return f"no {command[0]}"
     return next(iter((done.stdout or done.stderr).splitlines()), f"{command[0]}: no version")
-
-
-class Bash:
-    """The floor: a shell loop, with timeout(1) where a limit is needed."""
-
-    name = "bash"
-
-    def install(self):
-        self.version = "timeout(1)"
-
-    def start(self):
-        return ["bash", "--version"]
-
-    def loop(self, work, agent, n, limit=None, delay=None):
-        bounded = f"timeout {limit} {agent}" if limit else agent
-        pause = f"; sleep {delay}" if delay else ""
-        (work / "prompt").write_text("Go on.\n")
-        return ["bash", "-c", f"for ((i = 0; i < {n}; i++)); do {bounded} < prompt > out 2> err{pause}; done"]
-
-
-class Ralphify:
-    def __init__(self, version):
-        self.version, self.name = version, f"ralphify {version}"
-        self.venv = CACHE / f"ralphify-{version}"
-
-    def install(self):
-        if not (self.venv / "seconds").exists():
-            took = installed(sys.executable, "-m", "venv", "--clear", self.venv)
-            took += installed(self.venv / "bin/pip", "install", "--quiet", "--no-cache-dir", f"ralphify=={self.version}")
-            (self.venv / "seconds").write_text(str(took))
-
-    def ready_after(self):
-        return float((self.venv / "seconds").read_text())
-
-    def start(self):
-        return [self.venv / "bin/ralph", "--version"]
-
-    def loop(self, work, agent, n, limit=None, delay=None):
-        path = bench.loop(work / "ralphify", agent)
-        flags = (["--timeout", str(limit)] if limit else []) + (["--delay", str(delay)] if delay else [])
-        return [self.venv / "bin/ralph", "run", path, "-n", str(n), *flags]
-
-    def code(self):
-        """Returns the lines of its source and the number of packages that it needs."""
-        packages = self.venv.glob("lib/python*/site-packages")
-        site = next(packages)
-        lines = sum(len(f.read_text().splitlines()) for f in (site / "ralphify").rglob("*.py"))
-        return lines, len([d for d in site.glob("*.dist-info") if not d.name.startswith(("pip-", "setuptools-", "ralphify-"))])
-
-
-class RalphWorkflow:
-    name, version = "Ralph Workflow", "PyPI"
-
-    def install(self):
-        venv = CACHE / "ralph-workflow"
-        installed(sys.executable, "-m", "venv", venv)
-        try:
-            installed(venv / "bin/pip", "install", "--quiet", "ralph-workflow")
-        except Unavailable as why:
-            python = ".".join(map(str, sys.version_info[:2]))
-            raise Unavailable(f"{why} (it needs Python 3.12 or newer; this is {python})") from why
-        raise Unavailable("this script does not know how to give it a command as an agent")
-
-
-class Orchestrator:
-    """ralph-orchestrator. Its build takes minutes and is kept."""
-
-    name, version = "ralph-orchestrator", "2.10.1"
-    program = CACHE / "ralph-cli" / "bin" / "ralph"
-    seconds = CACHE / "ralph-cli" / "seconds"
-
-    def install(self):
-        if not self.seconds.exists():
-            root = CACHE / "ralph-cli"
-            shutil.rmtree(root, ignore_errors=True)
-            with tempfile.TemporaryDirectory() as target:
-                flags = ["--quiet", "--locked", "--root", root, "--target-dir", target]
-                took = installed("cargo", "install", *flags, f"ralph-cli@{self.version}")
-            self.seconds.write_text(str(took))
-
-    def ready_after(self):
-        return float(self.seconds.read_text())
-
-    def start(self):
-        return [self.program, "--version"]
-
-    def code(self):
-        """Returns the lines of its source and the number of packages that it needs."""
-        home = Path(os.environ.get("CARGO_HOME", Path.home() / ".cargo"))
-        own = [d for d in home.glob("registry/src/*/ralph-*") if d.name.endswith(f"-{self.version}")]
-        if not own:
-            raise Unavailable("its source is not there")
-        lock = next(d / "Cargo.lock" for d in own if d.name == f"ralph-cli-{self.version}")
-        return rust_lines(own), lock.read_text().count("[[package]]") - len(own)
-
-    def loop(self, work, agent, n, limit=None, delay=None):
-        directory = work / "orchestrator"
-        directory.mkdir(exist_ok=True)
-        script = directory / "agent.sh"
-        script.write_text(f"#!/bin/sh\ncat > /dev/null\n{agent}\n")
-        script.chmod(0o755)
-        (directory / "PROMPT.md").write_text("Go on.\n")
-        timeout = f"  idle_timeout_secs: {limit}\n" if limit else ""
-        # A custom command has the limits of the adapter of Claude.
-        adapters = f"adapters:\n  claude:\n    timeout: {limit}\n" if limit else ""
-        pause = f"  cooldown_delay_seconds: {delay}\n" if delay else ""
-        (directory / "ralph.yml").write_text(
-            f"cli:\n  backend: custom\n  command: {script}\n  prompt_mode: stdin\n{timeout}"
-            f"event_loop:\n  prompt_file: PROMPT.md\n  max_iterations: {n}\n  completion_promise: NEVER_SAID\n{pause}{adapters}"
-        )
-        return ["env", "-C", directory, self.program, "run", "--no-tui", "-c", "ralph.yml"]
-
-
-class Dogwatch:
-    name, version = "dogwatch", "this"
-
-    def install(self):
-        bench.build()
-
-    def ready_after(self):
-        """Builds it cold, as a user who has the source does."""
-        with tempfile.TemporaryDirectory() as target:
-            manifest = bench.ROOT / "Cargo.toml"
-            return installed("cargo", "build", "--quiet", "--release", "--locked", "--manifest-path", manifest, "--target-dir", target)
-
-    def start(self):
-        return [bench.DOGWATCH, "--version"]
-
-    def code(self):
-        """Returns the lines of its source, without tests, and the number of packages that it needs."""
-        parts = [d / "src" for d in (bench.ROOT / "crates").iterdir() if d.name not in ("sim", "fuzz")]
-        tree = ["cargo", "tree", "--locked", "--edges", "normal", "--prefix", "none", "--format", "{p}", "-p", "dogwatch"]
-        packages = subprocess.run(tree, cwd=bench.ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
-        return rust_lines(parts), len({line.removesuffix(" (*)") for line in packages if "/crates/" not in line})
-
-    def loop(self, work, agent, n, limit=None, delay=None):
-        path = bench.loop(work / "dogwatch", agent)
-        limits = ["--timeout", f"{limit}s", "--set", "watchdog.grace=1s"] if limit else []
-        pause = ["--delay", f"{delay}s"] if delay else []
-        return [bench.DOGWATCH, "run", path, "--state-dir", work / "dogwatch-state", "-n", str(n), *limits, *pause]
-
-
-def rust_lines(directories):
-    return sum(len(f.read_text().splitlines()) for d in directories for f in d.rglob("*.rs") if "tests" not in f.parts)
 
 
 ROWS = []
@@ -227,10 +62,6 @@ def each(peers, measure, rounds=1):
             except (Unavailable, OSError, subprocess.SubprocessError) as why:
                 best[peer.name] = f"failed: {str(why)[:80]}"
     return best
-
-
-def words(command):
-    return [str(word) for word in command]
 
 
 def ran(command, work, bound=600):
@@ -580,113 +411,10 @@ def builds(work, peers):
     row("cold build (Python: installation), s", each([peer for peer in peers if hasattr(peer, "ready_after")], lambda p: p.ready_after()))
 
 
-def slope(points):
-    """Returns the slope of the least squares line through the logarithms."""
-    logs = [(math.log(x), math.log(max(y, 1e-9))) for x, y in points]
-    mean_x, mean_y = (sum(values) / len(logs) for values in zip(*logs))
-    return sum((x - mean_x) * (y - mean_y) for x, y in logs) / sum((x - mean_x) ** 2 for x, _ in logs)
-
-
-def journal(directory, events):
-    """Makes a valid record of `events` events out of a short run, and returns its state directory."""
-    state = directory / "state"
-    path = bench.loop(directory / "turn", "true")
-    subprocess.run([bench.DOGWATCH, "run", path, "--state-dir", state, "-n", "3"], cwd=directory, check=True, **NULL)
-    file = next(state.glob("runs/*/events.jsonl"))
-    lines = [json.loads(line) for line in file.read_text().splitlines()]
-    first = next(i for i, line in enumerate(lines) if line.get("iteration") == 2)
-    turn = [line for line in lines if line.get("iteration") == 2]
-    last = "0" * 32
-    with file.open("w") as out:
-        for i in range(events):
-            place = i - first
-            line = lines[i] if place < 0 else turn[place % len(turn)]
-            line |= {"seq": i + 1, "prev": last}
-            if place >= 0:
-                line["iteration"] = 2 + place // len(turn)
-            text = json.dumps(line, separators=(",", ":"), ensure_ascii=False)
-            last = hashlib.sha256(text.encode()).hexdigest()[:32]
-            out.write(text + "\n")
-    return state
-
-
-def timeline(work, n):
-    """Replays a timeline of raw lines."""
-    path = work / f"timeline-{n}"
-    text = '{\\"type\\":\\"assistant\\",\\"message\\":{\\"content\\":[{\\"type\\":\\"text\\",\\"text\\":\\"step %d\\"}]}}'
-    with path.open("w") as file:
-        file.writelines(f'{{"t_ms": {i * 3}, "line": "{text % i}"}}\n' for i in range(n))
-    return [bench.DOGWATCH, "replay", path, "--agent", "claude", "--json", "--set", "watchdog.session=off"]
-
-
-def fold(work, n):
-    """Shows the status of a run from its journal."""
-    return [bench.DOGWATCH, "status", "--json", "--state-dir", journal(work / f"folded-{n}", n)]
-
-
-def flood(kind):
-    def command(work, n):
-        path = bench.loop(work / kind, f"{bench.DOGWATCH} actor -e '{kind} {n}'")
-        return [bench.DOGWATCH, "run", path, "--state-dir", work / f"{kind}-{n}", "-n", "1"]
-
-    return command
-
-
-def graph(work, n, agent="'true'", at_once=8, settings=""):
-    tree = work / f"graph-{at_once}-{n}"
-    tree.mkdir()
-    nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
-    (tree / "graph.yaml").write_text(f"agent: {agent}\nmax_parallel: {at_once}\nmax_iterations: 1\n{settings}nodes:\n{nodes}")
-    return [bench.DOGWATCH, "run", tree / "graph.yaml", "--state-dir", tree / "state"]
-
-
-def sessions(work, n):
-    """As many sessions at once that the watchdog ends."""
-    return graph(work, n, "sleep 600", n, "watchdog: {session: 15s, grace: 1s}\n")
-
-
-def run(work, n):
-    path = bench.loop(work / "growing", "true")
-    return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
-
-
-def cpu_seconds(work, command):
-    """Returns the CPU time of a command and of everything that it starts. Sessions that are ended make it exit with 1."""
-    os.environ.update({k: v for k, v in bench.environment(work).items() if k.startswith("XDG")})
-    os.chdir(work)
-    return bench.cpu_of(words(command), codes=(0, 1))
-
-
 def records(work, peers):
     """What no other tool does."""
     row("replay of 1,000,000 raw lines, CPU s", {"dogwatch": cpu_seconds(work, timeline(work, 1_000_000))})
     row("fold of 1,000,000 events, CPU s", {"dogwatch": cpu_seconds(work, fold(work, 1_000_000))})
-
-
-def growth(work):
-    """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic. What has all cores busy is
-    limited by them, what has one busy by the code that runs there, and what has less by the disk or by a limit in time."""
-    what = (
-        ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, events in the journal", 10_000, fold),
-        ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, flood("flood")),
-        ("JSON lines, bytes", 10_000_000, flood("flood-json")), ("sessions at once, ended after 15 s", 3, sessions),
-    )
-    print("| what | 1 × | 10 × | 100 × | slope | cores busy at 100 × |\n|---|---|---|---|---|---|")
-    for name, base, command in what:
-        points = []
-        for n in (base, 10 * base, 100 * base):
-            line = command(work, n)
-            before = time.monotonic()
-            try:
-                points.append((n, cpu_seconds(work, line)))
-            except subprocess.CalledProcessError as why:
-                print(f"| {name} | failed at {n}: exit {why.returncode} | | | | |")
-                break
-            took = time.monotonic() - before
-        if len(points) == 3:
-            cells = " | ".join(f"{seconds:.3f} s ({n:,})" for n, seconds in points)
-            busy = points[-1][1] / took
-            print(f"| {name} | {cells} | {slope(points):.2f} | {busy:.1f} of {os.cpu_count()} |", flush=True)
 
 
 def main():
@@ -695,9 +423,6 @@ def main():
     # A shell that starts this in the background makes it, and everything that it starts, ignore the signal.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
-        if "--growth" in sys.argv:
-            bench.build()
-            return growth(work)
         peers = []
         for peer in (Dogwatch(), Bash(), Ralphify("0.3.0"), Ralphify("0.4.0b3"), Orchestrator(), RalphWorkflow()):
             try:
