@@ -19,6 +19,8 @@ const HEAD: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Novelty {
     last: [KnownLine; LAST],
+    /// The hashes of the last lines as written; `None` where there was no line yet.
+    written: [Option<u64>; LAST],
     next: usize,
     /// Whether the caller announces chunks, and whether the current one has had a new line.
     chunked: bool,
@@ -29,22 +31,20 @@ pub struct Novelty {
 
 #[derive(Debug, Default)]
 struct KnownLine {
-    written: u64,
     /// The hash of the normalized line, computed on demand.
     alike: Option<u64>,
     /// The beginning of the line, kept to compute that hash.
     head: Vec<u8>,
     rest: u64,
-    used: bool,
 }
 
 impl KnownLine {
-    fn set(&mut self, line: &[u8], written: u64) {
+    fn set(&mut self, line: &[u8]) {
         let (head, rest) = line.split_at(line.len().min(HEAD));
         self.head.clear();
         self.head.extend_from_slice(head);
         self.rest = if rest.is_empty() { 0 } else { hash::bytes(rest) };
-        (self.written, self.alike, self.used) = (written, None, true);
+        self.alike = None;
     }
 
     fn alike(&mut self) -> u64 {
@@ -64,15 +64,16 @@ impl Novelty {
         if is_blank(line) {
             return false;
         }
-        let written = hash::bytes(line);
-        let last = &self.last[(self.next + LAST - 1) % LAST];
-        self.repeats = if last.used && last.written == written { self.repeats + 1 } else { 0 };
+        let written = Some(hash::bytes(line));
+        let repeats_last = self.written[(self.next + LAST - 1) % LAST] == written;
+        self.repeats = if repeats_last { self.repeats + 1 } else { 0 };
         if self.repeats >= LAST {
             // Only this line is remembered already.
             return false;
         }
-        let repeated = self.last.iter().any(|seen| seen.used && seen.written == written);
-        self.last[self.next].set(line, written);
+        let repeated = self.written.contains(&written);
+        self.written[self.next] = written;
+        self.last[self.next].set(line);
         let new = !repeated && ((self.chunked && self.fresh) || self.differs());
         self.next = (self.next + 1) % LAST;
         self.fresh |= new;
@@ -97,7 +98,10 @@ impl Novelty {
     fn differs(&mut self) -> bool {
         let at = self.next;
         let alike = self.last[at].alike();
-        self.last.iter_mut().enumerate().all(|(n, seen)| n == at || !seen.used || seen.alike() != alike)
+        let known = self.last.iter_mut().zip(&self.written).enumerate();
+        known
+            .filter(|(n, (_, written))| *n != at && written.is_some())
+            .all(|(_, (seen, _))| seen.alike() != alike)
     }
 }
 

@@ -14,8 +14,7 @@ pub struct Plain {
 impl Plain {
     /// Reads a line of stdout.
     pub fn read(&mut self, line: &[u8], novelty: &mut Novelty, signs: &mut Vec<Sign>) {
-        self.said.push(line);
-        self.said.push(b"\n");
+        self.said.push_line(line);
         Plain::judge(line, novelty, signs);
     }
 

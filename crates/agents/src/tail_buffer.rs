@@ -16,6 +16,17 @@ impl<const MAX: usize> TailBuffer<MAX> {
         self.bytes.extend_from_slice(&piece[piece.len().saturating_sub(MAX)..]);
     }
 
+    /// Appends a line and its newline.
+    pub fn push_line(&mut self, line: &[u8]) {
+        if self.bytes.len() + line.len() < 2 * MAX {
+            self.bytes.extend_from_slice(line);
+            self.bytes.push(b'\n');
+        } else {
+            self.push(line);
+            self.push(b"\n");
+        }
+    }
+
     #[cold]
     fn make_room(&mut self, coming: usize) {
         let keep = MAX.saturating_sub(coming).min(self.bytes.len());
@@ -54,6 +65,21 @@ mod tests {
                 let seen = &all[..((n + 1) * size).min(all.len())];
                 assert_eq!(tail.bytes(), &seen[seen.len().saturating_sub(20)..], "{size} {n}");
                 assert!(tail.bytes.len() <= 40);
+            }
+        }
+    }
+
+    #[test]
+    fn a_line_is_kept_like_its_bytes_and_a_newline() {
+        for size in 0..=50 {
+            let (mut lines, mut pieces) = (TailBuffer::<20>::default(), TailBuffer::<20>::default());
+            for n in 0..60_u8 {
+                let line = vec![n; size];
+                lines.push_line(&line);
+                pieces.push(&line);
+                pieces.push(b"\n");
+                assert_eq!(lines.bytes(), pieces.bytes(), "{size} {n}");
+                assert!(lines.bytes.len() <= 40);
             }
         }
     }

@@ -286,14 +286,18 @@ impl Feed {
 
     /// Takes a sign; `counts` is false for one that cannot be progress.
     fn sign(&mut self, at: Awake, sign: Sign, counts: bool) {
-        if sign == Sign::Repeated && !self.channels[Channel::Stdout as usize].is_after_pause(at) {
+        if matches!(sign, Sign::Message) && counts {
+            // A flood consists of messages, so they skip the questions below.
+            return self.message(at, None);
+        }
+        if matches!(sign, Sign::Repeated) && !self.channels[Channel::Stdout as usize].is_after_pause(at) {
             return;
         }
         if let Some(issue) = sign.health_issue() {
             self.issue(at, issue);
         }
         if let Some(channel) = sign.progress().filter(|_| counts) {
-            self.saw(at, channel, 1, u64::from(sign == Sign::Message));
+            self.saw(at, channel, 1, 0);
         }
         self.used |= matches!(sign, Sign::Usage { .. });
         self.windows |= matches!(sign, Sign::Windows { .. });
