@@ -11,7 +11,7 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from bench_shared import bench, cpu_seconds, fold, timeline
+from bench_shared import bench, cpu_seconds, fold, timeline, tree
 
 
 def slope(points):
@@ -30,11 +30,11 @@ def flood(kind):
 
 
 def graph(work, n, agent="'true'", at_once=8, settings=""):
-    tree = work / f"graph-{at_once}-{n}"
-    tree.mkdir()
+    project = work / f"graph-{at_once}-{n}"
+    project.mkdir()
     nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
-    (tree / "graph.yaml").write_text(f"agent: {agent}\nmax_parallel: {at_once}\nmax_iterations: 1\n{settings}nodes:\n{nodes}")
-    return [bench.DOGWATCH, "run", tree / "graph.yaml", "--state-dir", tree / "state"]
+    (project / "graph.yaml").write_text(f"agent: {agent}\nmax_parallel: {at_once}\nmax_iterations: 1\n{settings}nodes:\n{nodes}")
+    return [bench.DOGWATCH, "run", project / "graph.yaml", "--state-dir", project / "state"]
 
 
 def sessions(work, n):
@@ -47,30 +47,84 @@ def run(work, n):
     return [bench.DOGWATCH, "run", path, "--state-dir", work / f"growing-{n}", "-n", str(n)]
 
 
+def cost(command):
+    """Measures the CPU time of a command and of everything that it starts, and how many cores that kept busy."""
+    def measure(work, n):
+        line = command(work, n)
+        begun = time.monotonic()
+        used = cpu_seconds(work, line)
+        return used, f"{used / (time.monotonic() - begun):.1f} of {os.cpu_count()} cores busy"
+
+    return measure
+
+
+def asleep(work, n):
+    """The private memory of dogwatch and its keepers while sessions sleep, in megabytes."""
+    path, state = work / f"asleep-{n}.yaml", work / f"asleep-{n}"
+    nodes = "".join(f"  - {{id: n{i}, prompt: Go on.}}\n" for i in range(n))
+    path.write_text(f"agent: sleep 600\nmax_parallel: {n}\nnodes:\n{nodes}")
+    run = bench.start(work, path, state)
+    bench.until(lambda: bench.journal(state) and len(bench.events(state, "session_started")) == n)
+    time.sleep(2)
+    own = [pid for pid in tree(run.pid) if program(pid) == program(run.pid)]
+    private = [bench.footprint(pid)[0] for pid in own]
+    run.send_signal(signal.SIGTERM)
+    run.wait()
+    return sum(private), f"{private[0]:.1f} MB dogwatch, {len(own) - 1} keepers"
+
+
+def program(pid):
+    try:
+        return os.readlink(f"/proc/{pid}/exe")
+    except OSError:
+        return None
+
+
+def snapshot(work, n):
+    """The median of seven snapshots, in milliseconds."""
+    took = bench.snapshot_times(work, n)
+    return took[3], f"at most {took[-1]:.0f} ms"
+
+
+def wake(work, n):
+    """The median from a changed file to the next session with as many watched directories, in milliseconds."""
+    project = work / f"watched-{n}"
+    for i in range(n):
+        (project / "inbox" / str(i // 100) / str(i % 100)).mkdir(parents=True)
+    state = project / "state"
+    run = bench.start(project, bench.loop(project / "waiting", bench.IDLE, bench.WAITING), state)
+    bench.until(lambda: bench.has_event(state, "wait_started"))
+    took = bench.wake_times(run, state, project / "inbox", 21)
+    return took[10], f"at most {took[-1]:.0f} ms"
+
+
 def growth(work):
-    """CPU seconds at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic. What has all cores busy is
-    limited by them, what has one busy by the code that runs there, and what has less by the disk or by a limit in time."""
+    """Figures at 1, 10 and 100 times the input, with the slope: 1 is linear, 2 quadratic. A command that has all cores busy is
+    limited by them, one that has one busy by the code that runs there, and one that has less by the disk or by a limit in time."""
     what = (
-        ("replay, lines", 10_000, timeline), ("loop, iterations", 30, run), ("fold, events in the journal", 10_000, fold),
-        ("graph, nodes", 100, graph), ("text, bytes", 10_000_000, flood("flood")),
-        ("JSON lines, bytes", 10_000_000, flood("flood-json")), ("sessions at once, ended after 15 s", 3, sessions),
+        ("replay, lines", "s", 10_000, cost(timeline)), ("loop, iterations", "s", 30, cost(run)),
+        ("fold, events in the journal", "s", 10_000, cost(fold)), ("graph, nodes", "s", 100, cost(graph)),
+        ("text, bytes", "s", 10_000_000, cost(flood("flood"))), ("JSON lines, bytes", "s", 10_000_000, cost(flood("flood-json"))),
+        ("sessions at once, ended after 15 s", "s", 3, cost(sessions)), ("sessions asleep, private memory", "MB", 3, asleep),
+        ("snapshot, files", "ms", 500, snapshot), ("changed file to session, watched directories", "ms", 100, wake),
     )
-    print("| what | 1 × | 10 × | 100 × | slope | cores busy at 100 × |\n|---|---|---|---|---|---|")
-    for name, base, command in what:
-        points = []
+    chosen = [word for word in sys.argv[1:] if not word.startswith("--")]
+    print("| what | 1 × | 10 × | 100 × | slope | at 100 × |\n|---|---|---|---|---|---|")
+    for name, unit, base, measure in what:
+        if chosen and not any(word in name for word in chosen):
+            continue
+        points, detail = [], ""
         for n in (base, 10 * base, 100 * base):
-            line = command(work, n)
-            before = time.monotonic()
             try:
-                points.append((n, cpu_seconds(work, line)))
+                value, detail = measure(work, n)
             except subprocess.CalledProcessError as why:
                 print(f"| {name} | failed at {n}: exit {why.returncode} | | | | |")
                 break
-            took = time.monotonic() - before
+            points.append((n, value))
         if len(points) == 3:
-            cells = " | ".join(f"{seconds:.3f} s ({n:,})" for n, seconds in points)
-            busy = points[-1][1] / took
-            print(f"| {name} | {cells} | {slope(points):.2f} | {busy:.1f} of {os.cpu_count()} |", flush=True)
+            digits = 3 if unit == "s" else 1
+            cells = " | ".join(f"{value:.{digits}f} {unit} ({n:,})" for n, value in points)
+            print(f"| {name} | {cells} | {slope(points):.2f} | {detail} |", flush=True)
 
 
 def main():

@@ -21,6 +21,22 @@ def words(command):
     return [str(word) for word in command]
 
 
+def tree(pid):
+    """Returns a process and all its descendants by parent."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rpartition(")")[2].split()
+        except OSError:
+            continue
+        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
+    found, queue = [], [pid]
+    while queue:
+        found.append(queue.pop())
+        queue += parents.get(found[-1], [])
+    return found
+
+
 def journal(directory, events):
     """Makes a valid record of `events` events out of a short run, and returns its state directory."""
     state = directory / "state"
