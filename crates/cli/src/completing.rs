@@ -83,7 +83,10 @@ fn matching_runs(current: &OsStr) -> Vec<CompletionCandidate> {
 fn matching_loops(current: &OsStr) -> Vec<CompletionCandidate> {
     let text = current.to_string_lossy();
     let (dir, typed) = text.split_at(text.rfind('/').map_or(0, |slash| slash + 1));
-    let base = if dir.is_empty() { Path::new(".") } else { Path::new(dir) };
+    let base = match dir.strip_prefix("~/") {
+        Some(rest) => std::env::home_dir().unwrap_or_default().join(rest),
+        None => Path::new(if dir.is_empty() { "." } else { dir }).to_owned(),
+    };
     let entries = std::fs::read_dir(base).into_iter().flatten().flatten().take(MAX_ENTRIES);
     let mut found: Vec<(u8, String)> = entries
         .filter_map(|entry| {

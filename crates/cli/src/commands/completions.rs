@@ -9,7 +9,7 @@ use clap_complete::env::Shells;
 /// The script completes commands, options and their values, keys of --set, loops and runs.
 ///
 /// For bash: `dogwatch completions bash > ~/.local/share/bash-completion/completions/dogwatch`. For zsh: write
-/// `dogwatch completions zsh` to a file `_dogwatch` in a directory of `$fpath`. For fish:
+/// `dogwatch completions zsh` to a file `_dogwatch` in a directory of `$fpath`, before `compinit` runs. For fish:
 /// `dogwatch completions fish > ~/.config/fish/completions/dogwatch.fish`.
 #[derive(clap::Args)]
 pub struct Args {
@@ -18,10 +18,12 @@ pub struct Args {
 }
 
 /// bash takes `a=b` for three words. This function joins them for the generated one, and removes the part before `=` from
-/// what it offers, because bash keeps that part.
+/// what it offers, because bash keeps that part. Outside quotes, bash passes the word with its backslashes and expects them
+/// in the answer.
 const BASH: &str = r#"
 _dogwatch() {
-    local i word joined= before= words=()
+    local i word joined= before= words=() quoted= typed=$2
+    if [[ ${COMP_WORDS[COMP_CWORD]} == [\"\']* ]]; then quoted=1; else typed=${2//\\/}; fi
     for ((i = 0; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [[ $i -gt 0 && $word == "=" ]]; then
@@ -37,13 +39,67 @@ _dogwatch() {
         [[ $joined ]] && before=${words[${#words[@]} - 1]}
     done
     local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
-    _clap_complete_dogwatch "$1" "$before$2" "$3"
+    _clap_complete_dogwatch "$1" "$before$typed" "$3"
     COMPREPLY=("${COMPREPLY[@]#"$before"}")
+    [[ $quoted ]] && return
+    for i in "${!COMPREPLY[@]}"; do
+        if [[ ${COMPREPLY[i]} == *[^[:alnum:]_./=:@%+,~-]* ]]; then
+            printf -v "COMPREPLY[i]" %q "${COMPREPLY[i]}"
+        fi
+    done
 }
+"#;
+
+/// The function autoloads itself from the file `_dogwatch` and must answer that first call, too. It removes quotes from
+/// the words, lists loops and runs before directories and options, and adds no space after `KEY=`.
+const ZSH: &str = r#"#compdef dogwatch
+_dogwatch() {
+    local line found=1
+    local -a lines values keys dirs options
+    lines=("${(@f)$(
+        DOGWATCH_COMPLETE=zsh _CLAP_IFS=$'\n' _CLAP_COMPLETE_INDEX=$((CURRENT - 1)) \
+            dogwatch -- "${(@Q)words[1,CURRENT-1]}" "${(Q)PREFIX}" 2>/dev/null
+    )}")
+    # zsh would quote the tilde.
+    compset -P '\~/' && lines=("${(@)lines#\~/}")
+    for line in $lines; do
+        case $line in
+            -*) options+=("$line") ;;
+            */) dirs+=("${line%/}") ;;
+            *= | *=:*) keys+=("$line") ;;
+            *) values+=("$line") ;;
+        esac
+    done
+    (( $#values )) && _describe -t values value values -V values && found=0
+    (( $#keys )) && _describe -t keys key keys -V keys -S '' && found=0
+    (( $#dirs )) && _describe -t directories directory dirs -V directories -S / -r / && found=0
+    (( $#options )) && _describe -O option options -V options && found=0
+    return found
+}
+if [[ $funcstack[1] == _dogwatch ]]; then
+    _dogwatch "$@"
+else
+    compdef _dogwatch dogwatch
+fi
+"#;
+
+/// fish passes the current word with its backslashes. A word with an open quote cannot be unescaped.
+const FISH: &str = r#"function __dogwatch_complete
+    set --local before (commandline --current-process --tokenize --cut-at-cursor)
+    set --local current (commandline --current-token --cut-at-cursor)
+    set --local plain (string unescape -- $current)
+    and set current $plain
+    DOGWATCH_COMPLETE=fish dogwatch -- $before "$current"
+end
+complete --keep-order --exclusive --command dogwatch --arguments '(__dogwatch_complete)'
 "#;
 
 /// Runs `dogwatch completions` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
+    let own = [(Shell::Zsh, ZSH), (Shell::Fish, FISH)].into_iter().find(|(shell, _)| *shell == args.shell);
+    if let Some((_, script)) = own {
+        return super::print(script);
+    }
     let name = args.shell.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
     let shells = Shells::builtins();
     let shell =

@@ -50,6 +50,7 @@ mod safety;
 mod sandbox;
 mod screen;
 mod serve;
+mod shells;
 mod shown;
 mod signals;
 mod snapshots;
