@@ -1,13 +1,15 @@
 //! JSON schemas of loop files, graph files and `dogwatch.toml`, generated from the table of keys.
 //!
 //! A schema helps an editor to complete and check; `dogwatch check` decides. Where they cannot agree exactly (the words
-//! of a command line, for example), the schema accepts more.
+//! of a command line, for example), the schema accepts more. It refuses two things that `check` accepts: unknown keys, which
+//! `check` may ignore with a warning, and keys without a value, because the user is still typing it. A list or block may be
+//! empty: its items may be commented out.
 
 use dogwatch_config::keys::{ALIASES, KEYS, Key, Kind};
 use dogwatch_config::limits::{MAX_AGENTS, MAX_CHECKS, MAX_COMMANDS, MAX_MCP_SERVERS, MAX_NODES, MAX_PINS};
 use dogwatch_core::record::notification::NotificationKind;
 use dogwatch_core::settings::ReaderName;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 const DIALECT: &str = "https://json-schema.org/draft/2020-12/schema";
 /// A number of seconds as text, or numbers with units.
@@ -47,7 +49,6 @@ impl File {
             File::Settings => "dogwatch.toml",
         };
         let mut schema = match self {
-            // Unknown keys may belong to other tools, as in `check`.
             File::Loop => settings(true),
             File::Settings => settings(false),
             File::Graph => graph(),
@@ -61,8 +62,8 @@ impl File {
     }
 }
 
-/// Returns the schema of all settings. Blocks never have unknown keys.
-fn settings(others: bool) -> Value {
+/// Returns the schema of all settings, for a file that other tools may read, too, or for one of dogwatch alone.
+fn settings(shared: bool) -> Value {
     let mut root = block();
     for key in KEYS {
         insert(&mut root, key.path, described(key));
@@ -72,14 +73,15 @@ fn settings(others: bool) -> Value {
         let same = json!({"description": format!("The same as `{path}`."), "anyOf": [of_kind(key.kind)]});
         insert(&mut root, alias, same);
     }
-    if others {
-        root["additionalProperties"] = json!(true);
+    if shared {
+        // `general` belongs to another tool, which keeps more keys there.
+        root["properties"]["general"]["additionalProperties"] = json!(true);
+        // `watchdog.idle: 5m` is short for a block with one key.
+        root["patternProperties"] = json!({"\\.": true});
     }
-    // `general` belongs to another tool, which keeps more keys there.
-    root["properties"]["general"]["additionalProperties"] = json!(true);
     strip(&mut root);
     root["properties"]["idle"] =
-        or(root["properties"]["idle"].clone(), &[json!({"enum": [false, "off", null, ""]})]);
+        or(root["properties"]["idle"].clone(), &[json!({"enum": [true, false, "off"]})]);
     root
 }
 
@@ -94,7 +96,7 @@ fn strip(schema: &mut Value) {
 }
 
 fn block() -> Value {
-    json!({"type": "object", "properties": {}, "additionalProperties": false})
+    json!({"type": ["object", "null"], "properties": {}, "additionalProperties": false})
 }
 
 /// Puts the schema of a key into its block. A key that is also a block, such as `sandbox`, accepts both.
@@ -145,7 +147,7 @@ fn text() -> Value {
 
 /// Returns a list, or a single item.
 fn list(item: Value, max: usize) -> Value {
-    or(json!({"type": "array", "items": item, "maxItems": max}), &[item])
+    or(json!({"type": ["array", "null"], "items": item, "maxItems": max}), &[item])
 }
 
 fn duration(zero: bool) -> Value {
@@ -174,7 +176,7 @@ fn of_kind(kind: Kind) -> Value {
     match kind {
         Kind::CommandLine | Kind::Text => text(),
         Kind::OneOf(words) => json!({"enum": words}),
-        Kind::Commands => json!({"type": "array", "maxItems": MAX_COMMANDS, "items": {
+        Kind::Commands => json!({"type": ["array", "null"], "maxItems": MAX_COMMANDS, "items": {
             "type": "object",
             "required": ["name", "run"],
             "properties": {
@@ -185,7 +187,8 @@ fn of_kind(kind: Kind) -> Value {
             },
         }}),
         Kind::Names => {
-            json!({"type": "array", "items": {"type": "string", "pattern": NAME}, "uniqueItems": true})
+            let item = json!({"type": "string", "pattern": NAME});
+            json!({"type": ["array", "null"], "items": item, "uniqueItems": true})
         }
         Kind::Flag => flag(),
         Kind::Texts => list(text(), dogwatch_config::limits::MAX_TEXTS),
@@ -194,7 +197,8 @@ fn of_kind(kind: Kind) -> Value {
             dogwatch_config::limits::MAX_TEXTS,
         ),
         Kind::Checks => {
-            let list = json!({"type": "array", "items": text(), "minItems": 1, "maxItems": MAX_CHECKS});
+            let list =
+                json!({"type": ["array", "null"], "items": text(), "minItems": 1, "maxItems": MAX_CHECKS});
             or(list, &[text(), off()])
         }
         Kind::Globs => list(text(), MAX_PINS),
@@ -212,7 +216,7 @@ fn of_kind(kind: Kind) -> Value {
         Kind::Limit => or(duration(false), &[off()]),
         Kind::Ttl => or(duration(true), &[json!({"const": "auto"})]),
         Kind::ToolLimits => json!({
-            "type": "object",
+            "type": ["object", "null"],
             "additionalProperties": of_kind(Kind::Limit),
             "maxProperties": dogwatch_core::watch::limits::MAX_TOOL_LIMITS,
         }),
@@ -270,35 +274,49 @@ fn mcp() -> Value {
 }
 
 /// Returns the schema of a graph: settings and nodes, or a list of nodes alone.
+///
+/// Keywords for objects ignore lists and the other way around, so one schema describes both. With `anyOf`, validators would
+/// only report that the file as a whole fits neither.
 fn graph() -> Value {
-    let all = settings(true);
-    let own = all["properties"].clone();
+    let mut top = settings(true);
     let id = json!({"type": ["string", "integer"], "minLength": 1});
-    let mut node = Map::new();
-    node.extend(own.as_object().cloned().unwrap_or_default());
+    let mut node = top.clone();
+    node["type"] = json!("object");
+    let fields = node["properties"].as_object_mut().expect("a block has properties");
     // These belong to the whole run.
     for key in ["args", "max_parallel", "notify"] {
-        node.remove(key);
+        fields.remove(key);
     }
-    node.extend([
+    fields.extend([
         ("id".to_owned(), id.clone()),
         ("name".to_owned(), id.clone()),
         ("prompt".to_owned(), text()),
         ("prompt_file".to_owned(), text()),
         ("deliverable".to_owned(), text()),
-        ("depends_on".to_owned(), or(list(id, MAX_NODES), &[json!({"type": "null"})])),
+        ("depends_on".to_owned(), list(id, MAX_NODES)),
         ("touches".to_owned(), list(text(), dogwatch_config::limits::MAX_TEXTS)),
         ("parallel_safe".to_owned(), flag()),
     ]);
-    let prompt = ["prompt", "prompt_file", "deliverable"].map(|field| json!({"required": [field]}));
-    let node = json!({"type": "object", "properties": node, "anyOf": prompt});
-    let nodes = json!({"type": "array", "minItems": 1, "maxItems": MAX_NODES, "items": {
-        "allOf": [{"$ref": "#/$defs/node"}, {"anyOf": [{"required": ["id"]}, {"required": ["name"]}]}],
-    }});
-    let mut top = all;
-    let by_id =
-        json!({"type": "object", "minProperties": 1, "additionalProperties": {"$ref": "#/$defs/node"}});
-    top["properties"]["nodes"] = or(nodes.clone(), &[by_id]);
+    node["anyOf"] = json!(["prompt", "prompt_file", "deliverable"].map(|field| json!({"required": [field]})));
+    node["not"] = json!({"type": "object", "required": ["prompt", "prompt_file"]});
+    let named = json!({"anyOf": [{"required": ["id"]}, {"required": ["name"]}]});
+    let list = [
+        ("minItems", json!(1)),
+        ("maxItems", json!(MAX_NODES)),
+        ("items", json!({"allOf": [{"$ref": "#/$defs/node"}, named]})),
+    ];
+    let mut nodes = json!({
+        "type": ["object", "array"],
+        "minProperties": 1,
+        "additionalProperties": {"$ref": "#/$defs/node"},
+    });
+    for (keyword, value) in list {
+        top[keyword] = value.clone();
+        nodes[keyword] = value;
+    }
+    top["type"] = json!(["object", "array"]);
+    top["properties"]["nodes"] = nodes;
     top["required"] = json!(["nodes"]);
-    json!({"$defs": {"node": node}, "anyOf": [top, nodes]})
+    top["$defs"] = json!({"node": node});
+    top
 }
