@@ -8,6 +8,7 @@ use dogwatch_core::run::job::Commit;
 use dogwatch_core::settings::{CheckPolicy, NodePlan};
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
+use dogwatch_host::git;
 use dogwatch_host::git::merge::{LandingError, Staging, Step, Target};
 use dogwatch_host::git::worktree::{self, Request};
 use dogwatch_host::process::program::{ProgramResult, ProgramRunner};
@@ -360,8 +361,9 @@ impl Merge<'_> {
             Some(runner) => runner,
             none => none.insert(ProgramRunner::start().map_err(cannot)?),
         };
-        let env = [("DOGWATCH_RUN", self.found.id.as_str()), ("DOGWATCH_NODE", plan.name.as_str())];
-        let env = env.map(|(name, value)| (name.into(), Some(value.into()))).into();
+        let marks = [("DOGWATCH_RUN", self.found.id.as_str()), ("DOGWATCH_NODE", plan.name.as_str())];
+        let marks = marks.map(|(name, value)| (name.into(), Some(value.into())));
+        let env = marks.into_iter().chain(git::for_other_tree()).collect();
         let (result, tail) = runner.run_line(line, env, dir, bound.into()).map_err(cannot)?;
         let how = match result {
             ProgramResult::Ended { how, .. } => match (how.code(), how.signal()) {

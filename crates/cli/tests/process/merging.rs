@@ -340,3 +340,34 @@ fn the_end_of_a_run_with_branches_prints_the_command_that_merges_them() {
     let refused = project.call(&["merge", tail, "--node", "y"]);
     assert!(refused.assert_code(2).stderr.contains("node `y` of run"), "{}", refused.stderr);
 }
+
+/// In a hook, git names the user's repository and index in variables that lead every git command there.
+#[test]
+fn started_from_a_git_hook_nodes_and_checks_work_in_their_own_trees() {
+    let project = repository(
+        "",
+        &[(
+            "a",
+            ", done_when: ['test -z \"$GIT_DIR$GIT_INDEX_FILE\" && git cat-file -e HEAD:a']",
+            "echo a > a; git add a && git -c user.name=a -c user.email=a@a commit -qm own",
+        )],
+    );
+    let work = project.path("");
+    let before = everything(&project);
+    let in_hook = |args: &[&str]| {
+        let mut command = project.command(args);
+        command.env("GIT_DIR", work.join(".git")).env("GIT_INDEX_FILE", work.join(".git/index"));
+        Running::start(command).finish()
+    };
+    let graph = project.outside("graph.yaml");
+    let done = in_hook(&["run", graph.to_str().expect("a plain path"), "--json"]);
+    done.assert_code(0);
+    let after = everything(&project);
+    assert_eq!((&before.1, &before.2), (&after.1, &after.2), "the index and the files of the user");
+    assert_eq!(git(&work, &["log", "--format=%s", "main"]), "base");
+    let merge = in_hook(&["merge"]);
+    assert!(merge.assert_code(0).text().contains("a: 1 check passed"), "{}", merge.text());
+    assert_eq!(git(&work, &["status", "--porcelain"]), "");
+    assert_eq!(project.read("a"), "a\n");
+    project.assert_no_process_left();
+}

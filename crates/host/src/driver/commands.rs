@@ -2,8 +2,8 @@
 
 use super::agent_channel::McpSession;
 use super::{HostShell, Paths, SessionName};
-use crate::git::snapshot;
-use crate::git::worktree;
+use crate::git::{self, snapshot, worktree};
+use crate::process::keeper::EnvChange as EnvVarChange;
 use crate::process::orphans;
 use crate::process::sinks::{COMMAND_CAP, Capture, JobSink, RAW_CAP, SessionSink, Tails};
 use crate::store::home;
@@ -25,7 +25,7 @@ const QUESTION_CAP: usize = 4 * 1024;
 /// A command to start under a keeper.
 pub(super) struct Command {
     pub argv: Vec<String>,
-    pub env: Vec<(Vec<u8>, Option<Vec<u8>>)>,
+    pub env: Vec<EnvVarChange>,
     pub cwd: PathBuf,
     pub prompt: Option<Vec<u8>>,
     pub sink: JobSink,
@@ -67,7 +67,7 @@ impl HostShell<'_> {
     /// Builds a command whose output is captured up to a cap.
     fn captured(&self, run: &Run, job: Job, argv: Vec<String>, cap: usize) -> Command {
         let (cwd, sink) = (self.work_dir(run, job.node), JobSink::Command(Capture::new(cap)));
-        Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None }
+        Command { argv, env: self.environment(run, job), cwd, prompt: None, sink, mcp: None }
     }
 
     /// Builds the job that stores the work tree as a commit outside all branches. This binary runs it in another
@@ -104,7 +104,7 @@ impl HostShell<'_> {
     fn shell_line(&self, run: &Run, job: Job, line: &str) -> Command {
         let argv = vec!["sh".to_owned(), "-c".to_owned(), line.to_owned()];
         let (cwd, sink) = (self.work_dir(run, job.node), JobSink::Check(Tails::default()));
-        Command { argv, env: self.marks(run, job), cwd, prompt: None, sink, mcp: None }
+        Command { argv, env: self.environment(run, job), cwd, prompt: None, sink, mcp: None }
     }
 
     /// Builds a gate or a probe. `work_when` and `wake_on.probe` are shell lines whose exit code is the answer.
@@ -126,7 +126,7 @@ impl HostShell<'_> {
         let mut launch = launch(plan.agent, Some(plan.reader), as_root);
         let (reader, charged) = (plan.reader, plan.charged);
         let dir = self.iteration_dir(run, job);
-        let mut env = self.marks(run, job);
+        let mut env = self.environment(run, job);
         let mcp = self.session_setup(run, job, plan.agent, &launch, inputs).map(|mut step| {
             env.extend(step.env.drain(..).map(|(name, value)| (name.into(), Some(value.into()))));
             if let Some(injection) = step.injection.take() {
@@ -209,18 +209,22 @@ impl HostShell<'_> {
         if self.own_tree(run, node).is_some() { Vec::new() } else { home::own_dirs(&self.paths.state_dir) }
     }
 
-    /// Returns the environment variables that mark every process of this run.
-    fn marks(&self, run: &Run, job: Job) -> Vec<(Vec<u8>, Option<Vec<u8>>)> {
+    /// Returns the environment that every process of this run gets: variables that mark it, and in a worktree none that
+    /// lead git elsewhere.
+    fn environment(&self, run: &Run, job: Job) -> Vec<EnvVarChange> {
         let node = plan_of(run, job);
         let iteration = job.iteration.to_string();
-        [
+        let marks = [
             (orphans::NONCE_VAR, self.paths.nonce.as_str()),
             ("DOGWATCH_RUN", self.paths.run_id.as_str()),
             ("DOGWATCH_NODE", node.name.as_str()),
             ("DOGWATCH_ITERATION", iteration.as_str()),
-        ]
-        .map(|(name, value)| (name.into(), Some(value.into())))
-        .into()
+        ];
+        let mut env: Vec<EnvVarChange> = marks.map(|(name, value)| (name.into(), Some(value.into()))).into();
+        if self.own_tree(run, job.node).is_some() {
+            env.extend(git::for_other_tree());
+        }
+        env
     }
 }
 
@@ -242,7 +246,7 @@ fn command_words(plan: &CommandPlan, run: &str) -> Result<Vec<String>, String> {
     }
 }
 
-fn env_change(name: &str, change: EnvChange) -> Option<(Vec<u8>, Option<Vec<u8>>)> {
+fn env_change(name: &str, change: EnvChange) -> Option<EnvVarChange> {
     match change {
         EnvChange::SetIfUnset(_) if std::env::var_os(name).is_some() => None,
         EnvChange::SetIfUnset(value) => Some((name.into(), Some(value.into()))),

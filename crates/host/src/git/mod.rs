@@ -15,6 +15,7 @@ use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use crate::process::keeper::EnvChange;
 use dogwatch_core::text::clip;
 
 /// The longest output that is read: a list of some 500,000 paths.
@@ -49,6 +50,24 @@ const FIXED: [&str; 15] = [
 /// Git variables that are kept: they control trust and the location of settings. Any other could redirect git
 /// elsewhere.
 const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH"];
+
+/// Variables that name a repository or a part of it, whatever the current directory is. Git sets some of them for its
+/// hooks.
+const PLACES: [&str; 7] = [
+    "GIT_DIR",
+    "GIT_WORK_TREE",
+    "GIT_INDEX_FILE",
+    "GIT_COMMON_DIR",
+    "GIT_OBJECT_DIRECTORY",
+    "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+    "GIT_PREFIX",
+];
+
+/// Returns the changes of the environment for a program in another work tree than dogwatch's own. With the variables that
+/// dogwatch inherited, its git would change the repository and the index that they name.
+pub fn for_other_tree() -> impl Iterator<Item = EnvChange> {
+    PLACES.into_iter().map(|name| (name.into(), None))
+}
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum GitError {
