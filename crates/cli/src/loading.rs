@@ -10,8 +10,10 @@ use dogwatch_config::{Flags, Format, Loaded, Machine, Sources, load, load_extern
 #[cfg(feature = "fleet")]
 use dogwatch_core::record::notification::NotifyPolicy;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
+use dogwatch_core::text::shell::quote_path;
 use dogwatch_core::watch::limits::{Estimate, Key};
 use dogwatch_host::fs::wake;
+use dogwatch_host::process::keeper::DEFAULT_PATH;
 use dogwatch_host::prompt;
 use dogwatch_host::store::home;
 use dogwatch_host::store::journal;
@@ -87,13 +89,14 @@ pub struct LoopFile {
 impl LoopFile {
     /// Finds and reads the loop or graph file. `path` is the file, or a directory that contains it.
     pub fn find(path: &Path) -> Result<LoopFile, CliError> {
+        let work_dir = current_dir()?;
         let file = locate(path)?;
-        let work_dir = std::env::current_dir()
-            .map_err(|e| CliError::usage(format!("cannot find the current directory: {e}")))?;
         let format = file.file_name().and_then(|name| Format::of(&name.to_string_lossy()));
         let max = if format.is_some() { MAX_GRAPH_BYTES } else { MAX_FILE_BYTES };
         let text = prompt::read_at_most(&file, max).map_err(|e| cannot_read(&file, &e))?;
         let absolute = file.canonicalize().map_err(|e| cannot_read(&file, &e))?;
+        check_path(&work_dir)?;
+        check_path(&absolute)?;
         Ok(LoopFile { shown: file.display().to_string(), path: absolute, text, work_dir, format })
     }
 
@@ -208,6 +211,13 @@ fn loops_below(dir: &Path) -> Vec<String> {
     names
 }
 
+/// Returns the file whose name differs from that of a loop file only in upper and lower case.
+fn with_other_case(dir: &Path) -> Option<PathBuf> {
+    let mut entries = std::fs::read_dir(dir).ok()?.flatten().take(MAX_LOOKED_AT);
+    let found = entries.find(|entry| entry.file_name().eq_ignore_ascii_case(LOOP_FILE))?.path();
+    found.is_file().then_some(found)
+}
+
 fn shown(path: &Path) -> String {
     dogwatch_core::text::printable(&path.display().to_string()).into_owned()
 }
@@ -239,9 +249,13 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
         1 => Ok(found.remove(0)),
         0 => Err(CliError::with_help(
             format!("no {LOOP_FILE} and no graph file in {}", path.display()),
-            match loops_below(path).as_slice() {
-                [] => format!("`dogwatch init {}` writes a loop file to start from", path.display()),
-                found => format!("name one of these: {}", found.join(", ")),
+            match (with_other_case(path), loops_below(path).as_slice()) {
+                (Some(file), _) => format!("rename {} to {LOOP_FILE}, or pass the file itself", shown(&file)),
+                (None, []) => {
+                    let dir = quote_path(&path.display().to_string());
+                    format!("`dogwatch init {dir}` writes a loop file to start from")
+                }
+                (None, found) => format!("name one of these: {}", found.join(", ")),
             },
         )),
         _ => Err(CliError::with_help(
@@ -251,20 +265,45 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
     }
 }
 
+/// Returns the current directory.
+pub fn current_dir() -> Result<PathBuf, CliError> {
+    std::env::current_dir().map_err(|e| {
+        CliError::with_help(
+            format!("cannot find the current directory: {e}"),
+            "if it was removed, change to another one",
+        )
+    })
+}
+
+/// Returns an error if a path is not UTF-8. The record and the list of runs store paths as text, so a run could be started
+/// there, and its work not be found again.
+pub fn check_path(path: &Path) -> Result<(), CliError> {
+    if path.to_str().is_some() {
+        return Ok(());
+    }
+    let message = format!("the path {} is not UTF-8", path.display());
+    Err(CliError::with_help(message, "rename its directories; the record stores paths as UTF-8 text"))
+}
+
 const PATH_IS: &str =
     "PATH is a directory with a RALPH.md or a graph.yaml, .yml, .toml or .json, or such a file";
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
 fn cannot_read(path: &Path, error: &std::io::Error) -> CliError {
+    cannot_read_or(path, error, PATH_IS)
+}
+
+/// Returns the error for a file that cannot be read. `otherwise` is the help for errors that have no help of their own.
+#[expect(clippy::wildcard_enum_match_arm, reason = "the enum belongs to another crate and may gain variants")]
+fn cannot_read_or(path: &Path, error: &std::io::Error, otherwise: &str) -> CliError {
     let message = format!("cannot read {}: {error}", path.display());
     match error.kind() {
-        ErrorKind::NotFound => CliError::with_help(message, PATH_IS),
+        ErrorKind::InvalidData => CliError::with_help(message, "save the file as UTF-8"),
         ErrorKind::FileTooLarge => CliError::with_help(message, "move long prompts into separate files"),
         ErrorKind::PermissionDenied => CliError::with_help(
             message,
             format!("make it readable; `ls -ld {}` shows its owner", path.display()),
         ),
-        _ => CliError::with_help(message, PATH_IS),
+        _ => CliError::with_help(message, otherwise),
     }
 }
 
@@ -274,7 +313,7 @@ fn read_settings(path: Option<PathBuf>) -> Result<Option<(String, String)>, CliE
     match prompt::read_bounded(&path) {
         Ok(text) => Ok(Some((shorten(&path), text))),
         Err(e) if matches!(e.kind(), ErrorKind::NotFound | ErrorKind::NotADirectory) => Ok(None),
-        Err(e) => Err(cannot_read(&path, &e)),
+        Err(e) => Err(cannot_read_or(&path, &e, "remove it, or put a file with settings in its place")),
     }
 }
 
@@ -301,7 +340,7 @@ pub fn find_program(program: &str, work_dir: &Path) -> Option<PathBuf> {
     if program.contains('/') {
         return Some(work_dir.join(program)).filter(|path| is_executable(path));
     }
-    let path = std::env::var_os("PATH").unwrap_or_default();
+    let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
     std::env::split_paths(&path).map(|dir| work_dir.join(dir).join(program)).find(|path| is_executable(path))
 }
 

@@ -112,6 +112,7 @@ fn main() -> ExitCode {
         clap_complete::CompleteEnv::with_factory(command_line).var(completing::VARIABLE).complete();
     }
     ignore_file_size_signal();
+    heed_child_signal();
     match parse(std::env::args_os().collect()) {
         Ok(cli) => {
             color::choose(cli.color);
@@ -125,7 +126,7 @@ fn main() -> ExitCode {
             // clap prints help to stdout (exit code 0) and usage errors to stderr (exit code 2).
             let code = u8::try_from(error.exit_code()).unwrap_or(2);
             if code != 0 {
-                let first = std::env::args().nth(1).unwrap_or_default();
+                let first = std::env::args_os().nth(1).unwrap_or_default().to_string_lossy().into_owned();
                 error::suggest_command(&mut error, &command_line(), &first);
                 error::print_usage_error(&error);
                 let missing = error.kind() == ErrorKind::MissingRequiredArgument;
@@ -161,6 +162,12 @@ fn ignore_file_size_signal() {
         // It can only fail for a signal that does not exist.
         let _ = dogwatch_host::sys::ignore(rustix::process::Signal::XFSZ);
     }
+}
+
+/// A caller may ignore SIGCHLD, and this process inherits that. The kernel would then discard the exit codes of children.
+fn heed_child_signal() {
+    // It can only fail for a signal that does not exist.
+    let _ = dogwatch_host::sys::default_action(rustix::process::Signal::CHILD);
 }
 
 fn finish(result: Result<u8, CliError>) -> ExitCode {

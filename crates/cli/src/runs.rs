@@ -388,6 +388,13 @@ fn state_dir_around(here: &Path) -> Option<PathBuf> {
     None
 }
 
+/// Lists the runs of this project, or of the given state directory, newest first. A directory that may not be read is an
+/// error, not a project without runs.
+pub fn runs_here(state_dir_given: Option<&Path>) -> Result<Vec<FoundRun>, CliError> {
+    let runs = state_dir(state_dir_given).runs();
+    unreadable(&runs).map_or_else(|| Ok(runs_in(&runs)), Err)
+}
+
 /// Lists the runs in a state directory, newest first.
 pub fn runs_in(runs: &Path) -> Vec<FoundRun> {
     let entries = std::fs::read_dir(runs).into_iter().flatten().flatten();

@@ -47,7 +47,7 @@ fn refuse(error: &LockError) -> CliError {
         LockError::HeldUnsigned | LockError::StillEnding(_) => CliError::Held { message, run: None },
         LockError::Io { .. } => CliError::with_help(
             message,
-            "make $XDG_STATE_HOME/dogwatch or ~/.local/state/dogwatch writable; dogwatch keeps its locks there",
+            "dogwatch keeps its locks there; make it writable, or set XDG_STATE_HOME to another directory",
         ),
         LockError::StateDir { .. } => {
             CliError::with_help(message, "choose another directory with --state-dir")

@@ -106,7 +106,13 @@ impl<'m, 's> MachineCheck<'m, 's> {
         }
         if self.programs.get(program) == Some(&false) {
             let (fault, help) = match nearest(program, AGENTS) {
-                _ if program.contains('/') => ("is not an executable file", "correct its path".to_owned()),
+                _ if program.starts_with("~/") => {
+                    ("is not an executable file", "write the whole path; `~` is not expanded".to_owned())
+                }
+                _ if program.contains('/') => {
+                    let help = "correct its path, or make it executable with `chmod +x`";
+                    ("is not an executable file", help.to_owned())
+                }
                 Some(near) if near != program => ("was not found on PATH", format!("did you mean `{near}`?")),
                 _ => ("was not found on PATH", "install it, or name another program".to_owned()),
             };

@@ -1,6 +1,6 @@
 use crate::color;
 use crate::error::CliError;
-use crate::runs::{FoundRun, registered, runs_in, state_dir};
+use crate::runs::{FoundRun, registered, runs_here};
 use crate::screen::{ShownLine, paint, shorten, width};
 use dogwatch_host::store::registry::MAX_LISTED;
 use groups::{By, Grouped};
@@ -44,7 +44,7 @@ const OFF_TERMINAL: usize = 250;
 /// Runs `dogwatch history` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let runs: Vec<FoundRun> =
-        if args.all { registered().collect() } else { runs_in(&state_dir(args.state_dir.as_deref()).runs()) };
+        if args.all { registered().collect() } else { runs_here(args.state_dir.as_deref())? };
     if let Some(by) = args.by {
         let grouped = Grouped::read(&runs[..runs.len().min(MAX_LISTED)], by);
         return if args.json { super::print_json(&grouped) } else { print_lines(&grouped.lines()) };

@@ -3,7 +3,7 @@
 use crate::color;
 use crate::error::CliError;
 use crate::local;
-use crate::runs::{FoundRun, runs_in, state_dir};
+use crate::runs::{FoundRun, runs_here};
 use crate::screen::{ShownLine, Tone, paint, shorten, width, words};
 use dogwatch_core::record::event::RunEnded;
 use dogwatch_core::record::status::{DoingStatus, State, Status};
@@ -29,7 +29,7 @@ No runs in this directory yet.
 
 /// Runs `dogwatch` without arguments and returns the exit code.
 pub fn run() -> Result<u8, CliError> {
-    let mut runs = runs_in(&state_dir(None).runs());
+    let mut runs = runs_here(None)?;
     // A run that is still alive matters most, however many runs have ended since it started.
     runs.sort_by_cached_key(|run| !run.is_live());
     if runs.is_empty() {

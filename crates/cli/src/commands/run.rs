@@ -2,7 +2,7 @@ use super::prices;
 use crate::detached;
 use crate::error::{CliError, print_diagnostics};
 use crate::leash::LeashFlag;
-use crate::loading::{LoopFile, SettingFlags};
+use crate::loading::{LoopFile, SettingFlags, check_path};
 use crate::log_dir::LogDir;
 use crate::pinning;
 use crate::sandboxing;
@@ -108,6 +108,7 @@ pub fn run(args: Args) -> Result<u8, CliError> {
 
     let run_id = RunId::new(clock::now().wall, random()?);
     let state = StateDir::at(args.state_dir.unwrap_or_else(|| file.work_dir.join(STATE_DIR)));
+    check_path(state.path())?;
     let place = Place { work_dir: &file.work_dir, loop_file: &file.path, state_dir: &state };
     let held = hold(place, &run_id)?;
     let mut loaded = loaded;

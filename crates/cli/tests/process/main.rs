@@ -56,6 +56,7 @@ mod signals;
 mod snapshots;
 mod steering;
 mod subagents;
+mod surroundings;
 mod suspension;
 mod tampering;
 mod tuning;

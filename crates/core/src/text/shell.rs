@@ -11,6 +11,11 @@ pub fn quote(text: &str) -> String {
     format!("'{}'", text.replace('\'', r"'\''"))
 }
 
+/// Quotes a path so that a command reads it as one word, and not as an option.
+pub fn quote_path(path: &str) -> String {
+    if path.starts_with('-') { quote(&format!("./{path}")) } else { quote(path) }
+}
+
 /// Formats a command line for people: on one line, quoted where necessary, with secrets hidden.
 pub fn command_line<S: AsRef<str>>(words: &[S]) -> String {
     let word = |word: &String| if word.contains(HIDDEN) { word.clone() } else { quote(word) };

@@ -133,7 +133,7 @@ pub enum LockError {
         /// The error of the operating system.
         error: io::Error,
     },
-    /// The state directory cannot be created.
+    /// The state directory cannot be created or written.
     #[error("cannot write the record to {path}: {error}")]
     StateDir {
         /// The path of the directory.
@@ -244,7 +244,13 @@ fn lock_of_project(place: &Place<'_>) -> Result<Option<File>, LockError> {
     let path = project_lock(place);
     let made = made.and_then(|()| home::make_private(path.parent().unwrap_or(Path::new("/"))));
     made.map_err(|error| LockError::StateDir { path: place.state_dir.path().to_owned(), error })?;
-    locked(&path)
+    locked(&path).map_err(|error| match error {
+        LockError::Io { path, error } => LockError::StateDir { path, error },
+        other @ (LockError::Held(_)
+        | LockError::HeldUnsigned
+        | LockError::StillEnding(_)
+        | LockError::StateDir { .. }) => other,
+    })
 }
 
 /// Opens and locks a file. Waits for the keeper of a dead run.

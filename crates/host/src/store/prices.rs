@@ -28,7 +28,10 @@ pub fn load() -> Result<PriceTable, PricesError> {
     let most = prices::MAX_PRICES_BYTES as u64 + 1;
     let read = safe_file::read_named(&path).and_then(|file| file.take(most).read_to_string(&mut text));
     match read {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(table),
+        // A service without a home directory has a file in its place, such as `/dev/null`.
+        Err(error) if matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory) => {
+            return Ok(table);
+        }
         Err(error) => return Err(PricesError::Unreadable(path, error)),
         Ok(_) => {}
     }

@@ -73,7 +73,7 @@ impl Token {
                 std::fs::remove_file(path)
                     .map_err(|error| TokenError::Io { path: path.to_owned(), error })?;
             }
-            Err(TokenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(TokenError::Io { error, .. }) if is_missing(&error) => {}
             Err(other) => return Err(other),
         }
         Token::at(path)
@@ -99,7 +99,7 @@ impl Token {
     pub fn at(path: &Path) -> Result<Token, TokenError> {
         let io = |error| TokenError::Io { path: path.to_owned(), error };
         match read(path) {
-            Err(TokenError::Io { error, .. }) if error.kind() == io::ErrorKind::NotFound => {}
+            Err(TokenError::Io { error, .. }) if is_missing(&error) => {}
             known => return known,
         }
         make(path).map_err(io)?;
@@ -116,6 +116,11 @@ impl Token {
     pub fn fits(&self, given: &[u8]) -> bool {
         are_equal(self.0.as_bytes(), given)
     }
+}
+
+/// Returns whether there is no file, because its directory is missing too or there is none for this user.
+fn is_missing(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }
 
 /// Compares two secrets. The time that it takes depends on their lengths only.

@@ -9,6 +9,7 @@ mod place;
 mod system;
 
 use crate::error::CliError;
+use crate::loading::current_dir;
 use dogwatch_core::text::printable;
 use serde::Serialize;
 use std::path::Path;
@@ -81,8 +82,7 @@ struct Report<'a> {
 
 /// Runs `dogwatch doctor` and returns the exit code.
 pub fn run(args: &Args) -> Result<u8, CliError> {
-    let here = std::env::current_dir()
-        .map_err(|e| CliError::usage(format!("cannot find the current directory: {e}")))?;
+    let here = current_dir()?;
     let findings = check_all(&here);
     let level = findings.iter().map(|f| f.level).max().unwrap_or(Level::Ok);
     if args.json {

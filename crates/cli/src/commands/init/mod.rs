@@ -3,6 +3,7 @@ mod from;
 use crate::error::CliError;
 use crate::loading::{LOOP_FILE, program_exists};
 use crate::schema::File;
+use dogwatch_core::text::shell::quote_path;
 use std::fmt;
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
@@ -122,7 +123,11 @@ fn with_modeline(text: &str, dir: &Path, file: File) -> String {
 }
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")))?;
+    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|error| match error.kind() {
+        // A file is in place of the directory. The loop file itself does not exist.
+        ErrorKind::AlreadyExists => ErrorKind::NotADirectory.into(),
+        _ => error,
+    })?;
     // `create_new` fails if another process creates the file first.
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
@@ -143,7 +148,7 @@ fn refuse(path: &Path, error: &std::io::Error) -> CliError {
 }
 
 fn said(args: &Args, agent: Agent, found: &[Agent], path: &Path) -> String {
-    let dir = args.dir.display();
+    let dir = quote_path(&args.dir.display().to_string());
     let why = match (args.agent, found.first()) {
         (Some(_), _) if !is_here(agent) => " (it is not on PATH yet)".to_owned(),
         (None, None) => " (found no agent on PATH: claude, codex, opencode, gemini)".to_owned(),

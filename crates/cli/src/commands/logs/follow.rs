@@ -6,7 +6,7 @@ use super::record::{self, IterationRecord, Look, ending_line};
 use super::source::Source;
 use crate::error::CliError;
 use crate::local;
-use crate::runs::FoundRun;
+use crate::runs::{FoundRun, note};
 use dogwatch_core::record::event::{Event, Recorded, WaitEndedBy};
 use dogwatch_core::record::words::Style;
 use dogwatch_host::store::home;
@@ -202,5 +202,5 @@ impl Watcher {
 }
 
 fn warn_unwatched() {
-    eprintln!("note: cannot watch files on this system; output appears when a session ends");
+    note("cannot watch files on this system; output appears when a session ends");
 }

@@ -141,7 +141,8 @@ impl Node {
             }
             Snapshot::NoWorkTree { why } => {
                 cx.plan.snapshots = false;
-                cx.record(Event::Notice { kind: "no_snapshots".to_owned(), message: why });
+                let message = format!("no snapshots will be taken: {why}");
+                cx.record(Event::Notice { kind: "no_snapshots".to_owned(), message });
             }
             Snapshot::Failed { why } => cx.trouble("snapshot", format!("iteration {iteration}: {why}")),
         }

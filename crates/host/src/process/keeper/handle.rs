@@ -3,6 +3,7 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,8 @@ use super::order::{Order, Report};
 use super::{ARGUMENT, NAME, OPERATOR_ARGUMENT, wire};
 use crate::clock;
 
+/// The program of a keeper: this binary, by a link that works even if the binary was replaced or removed since.
+const PROGRAM: &str = "/proc/self/exe";
 /// How long an order may wait for room in the socket. The keeper always reads, so this expires only if it is stopped
 /// or gets no CPU time.
 const SEND_BOUND: Duration = Duration::from_secs(5);
@@ -26,6 +29,17 @@ const SEND_BOUND: Duration = Duration::from_secs(5);
 const END_BOUND: Duration = Duration::from_secs(8);
 /// How long to wait for a killed keeper to die. It expires only if the keeper is stuck in the kernel.
 const DEATH_BOUND: Duration = Duration::from_secs(2);
+
+/// Names the file that a keeper needs and that is missing. A container or a chroot may have no `/proc` or no `/dev`.
+fn name_missing(error: io::Error) -> io::Error {
+    let missing = [PROGRAM, "/dev/null"].into_iter().find(|path| !Path::new(path).exists());
+    match missing {
+        Some(path) if error.kind() == io::ErrorKind::NotFound => {
+            io::Error::new(error.kind(), format!("{path} does not exist; dogwatch needs /proc and /dev"))
+        }
+        Some(_) | None => error,
+    }
+}
 
 /// The keeper exited unexpectedly: it was killed, or it rejected the bytes it received. Its children are now children
 /// of this process: see [`super::kill_with_tree`].
@@ -77,15 +91,14 @@ impl Keeper {
             hold.iter().try_for_each(|_| link.push(&wire::hold_body()))?;
             link.send_some(hold)?;
         }
-        // Use the link: it works even if the binary was replaced or removed since.
-        let mut command = Command::new("/proc/self/exe");
+        let mut command = Command::new(PROGRAM);
         command
             .arg0(NAME)
             .arg(argument)
             .stdin(Stdio::from(theirs))
             .stdout(Stdio::null())
             .stderr(Stdio::null());
-        let child = adopted::spawn(&mut command)?;
+        let child = adopted::spawn(&mut command).map_err(name_missing)?;
         Ok(Self { link, child, ended: false, reaped: false })
     }
 

@@ -1,7 +1,8 @@
 //! Starts the main process of a job: builds its environment, searches PATH, and explains failures.
 
 use std::ffi::{CString, OsStr, OsString};
-use std::io;
+use std::fs::File;
+use std::io::{self, Read};
 use std::os::fd::AsFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
@@ -14,10 +15,13 @@ use super::own;
 use crate::sys::{Spawn, spawn};
 
 /// The search path if PATH is not set, as in the C library.
-const DEFAULT_PATH: &[u8] = b"/bin:/usr/bin";
+pub const DEFAULT_PATH: &str = "/bin:/usr/bin";
 
 /// The most characters of a name that are shown.
 const MAX_NAME: usize = 256;
+
+/// The most bytes of a script that the kernel searches for its interpreter.
+const MAX_FIRST_LINE: u64 = 256;
 
 /// Why a job was refused.
 #[derive(Debug)]
@@ -75,10 +79,37 @@ pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, StartError> {
         return started;
     }
     let env = base.with(&order.env);
-    let path = env.iter().find(|(name, _)| name == b"PATH").map_or(DEFAULT_PATH, |(_, value)| value);
+    let path = env.iter().find(|(name, _)| name == b"PATH");
+    let path = path.map_or(DEFAULT_PATH.as_bytes(), |(_, value)| value);
     let candidates = candidates(program, path);
     let launch = Launch::new(order, &env).map_err(|errno| StartError::new(errno, &name))?;
-    launch.first_that_starts(&candidates).map_err(|errno| why(errno, &name, &order.cwd))
+    launch.first_that_starts(&candidates).map_err(|errno| {
+        // The kernel reports a missing interpreter as if the program itself were missing.
+        match candidates.iter().map(|candidate| order.cwd.join(candidate)).find(|path| is_executable(path)) {
+            Some(program) if errno == Errno::NOENT && order.cwd.is_dir() => {
+                StartError::new(errno, &format!("{name}: {}", interpreter(&program)))
+            }
+            Some(_) | None => why(errno, &name, &order.cwd),
+        }
+    })
+}
+
+fn is_executable(path: &Path) -> bool {
+    access(path, Access::EXEC_OK).is_ok()
+}
+
+/// Describes the interpreter of a program that exists: the one in its first line, or the loader of a binary.
+fn interpreter(program: &Path) -> String {
+    let mut start = Vec::new();
+    // If it cannot be read, the description only lacks the name.
+    let _ = File::open(program).and_then(|file| file.take(MAX_FIRST_LINE).read_to_end(&mut start));
+    let text = String::from_utf8_lossy(&start);
+    let Some(line) = text.strip_prefix("#!").and_then(|rest| rest.split('\n').next()) else {
+        return "its loader".to_owned();
+    };
+    let path = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
+    let windows = if line.ends_with('\r') { " (the file has Windows line endings)" } else { "" };
+    format!("its interpreter `{}`{windows}", path.escape_debug())
 }
 
 /// Returns the paths to try, in order. Relative ones start at the working directory of the job, as with execvp.
