@@ -4,10 +4,10 @@ A peer that cannot be installed, or that fails in a row, is reported with the re
 the best of the rounds counts.
 """
 
-import math
 import os
 import shutil
 import signal
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -15,11 +15,13 @@ import time
 from pathlib import Path
 
 sys.dont_write_bytecode = True
-from bench_shared import NULL, bench, cpu_seconds, fold, timeline, words
-from peers import CACHE, Bash, Dogwatch, Orchestrator, Ralphify, RalphWorkflow, Unavailable
+from bench_shared import NULL, bench, cpu_seconds, fold, timeline, tree, words
+from peers import CACHE, Bash, Dogwatch, Orchestrator, PythonTool, Ralphify, RalphWorkflow, Unavailable
 
 # Marks the processes of an agent, so that survivors are found.
 MARK = "BENCH_SURVIVOR"
+# Marks every process of a measurement, so that none is left behind.
+RUN = "BENCH_RUN"
 
 
 def version_of(*command):
@@ -43,7 +45,7 @@ def row(what, figures):
             cells[name] = figure
         else:
             ratio = f" ({figure / own:.1f} ×)" if name != "dogwatch" and isinstance(own, (int, float)) and own > 0 else ""
-            cells[name] = f"{figure:.3g}{ratio}"
+            cells[name] = (f"{figure:,.0f}" if figure >= 1000 else f"{figure:.3g}") + ratio
     ROWS.append((what, cells))
     print(f"{what}: " + "; ".join(f"{name} {cell}" for name, cell in cells.items()), flush=True)
 
@@ -59,17 +61,30 @@ def each(peers, measure, rounds=1):
                 value = measure(peer)
                 old = best.get(peer.name)
                 best[peer.name] = value if isinstance(value, str) or old is None else min(value, old)
-            except (Unavailable, OSError, subprocess.SubprocessError) as why:
+            except Unavailable as why:
+                best[peer.name] = str(why)[:80]
+            except (OSError, subprocess.SubprocessError) as why:
                 best[peer.name] = f"failed: {str(why)[:80]}"
     return best
 
 
-def ran(command, work, bound=600):
+def begun(command, directory):
+    """Starts a command in a session of its own."""
+    environment = {**bench.environment(directory), RUN: str(directory)}
+    return subprocess.Popen(words(command), cwd=directory, env=environment, start_new_session=True, **NULL)
+
+
+def ran(command, directory, bound=600):
     """Runs a command to its end and returns the seconds."""
-    begun = time.perf_counter()
-    # Loops that stop at a count may exit with another code than 0.
-    subprocess.run(words(command), cwd=work, env=bench.environment(work), timeout=bound, **NULL)
-    return time.perf_counter() - begun
+    start = time.perf_counter()
+    run = begun(command, directory)
+    try:
+        # Loops that stop at a count may exit with another code than 0.
+        run.wait(bound)
+    except subprocess.TimeoutExpired as why:
+        kill(run, directory)
+        raise Unavailable(f"not finished after {bound} s") from why
+    return time.perf_counter() - start
 
 
 def fresh(work):
@@ -84,76 +99,81 @@ def starts(work, peers):
     row("start, ms", each(peers, measure, 3))
 
 
-# The longest series of iterations to measure, in seconds.
-SERIES = 120
+# The longest series of iterations to measure, and the longest time for all rounds of one tool, in seconds.
+SERIES, ROUNDS = 120, 60
 
 
 def iterations(work, peers):
     # In memory, nothing waits for the disk. No peer writes so that its record survives a power failure; dogwatch does.
     memory = Path(tempfile.mkdtemp(prefix="dogwatch-peers-", dir="/dev/shm"))
     try:
-        iterations_in(memory, peers, ((1, 51),), " in memory")
+        iterations_in(memory, peers, " in memory")
     finally:
+        sweep(memory)
         shutil.rmtree(memory, ignore_errors=True)
-    iterations_in(work, peers, ((1, 51), (1, 1001)), "")
+    iterations_in(work, peers, "")
 
 
-def iterations_in(work, peers, series, where):
+def iterations_in(work, peers, where):
+    """The time from one call of the agent to the next, so that the start and the end of a tool do not count."""
     known = {}
-    for few, many in series:
-        # The best of each length: the least of their differences would reward a slow start of the short one.
-        took = {}
+    for many in (50, 1000):
+        rounds, spent = {}, {}
 
         def measure(peer):
-            each_s = known.get(peer.name, 0)
-            each_s = 0 if isinstance(each_s, str) else each_s / 1000
-            if each_s * many > SERIES:
-                raise Unavailable(f"would take {each_s * many:.0f} s")
-            directory = fresh(work)
-            counted = directory / "calls"
-            agent = f"sh -c 'echo x >> {counted}'"
-            for n in (few, many):
-                counted.unlink(missing_ok=True)
-                seconds = ran(peer.loop(directory, agent, n), directory, 900)
-                took[peer.name, n] = min(took.get((peer.name, n), math.inf), seconds)
-                calls = len(counted.read_text().splitlines()) if counted.exists() else 0
-                if calls != n:
-                    raise Unavailable(f"{calls} agent calls instead of {n}")
-            return 0
+            per_iteration, took = known.get(peer.name, 0), rounds.setdefault(peer.name, [])
+            if isinstance(per_iteration, str):
+                raise Unavailable(per_iteration)
+            if per_iteration * many / 1000 > SERIES:
+                raise Unavailable(f"not run: {per_iteration * many / 1000:.0f} s")
+            if spent.get(peer.name, 0) < ROUNDS:
+                directory = fresh(work)
+                calls = directory / "calls"
+                command = peer.loop(directory, f"sh -c 'exec date +%s%N >> {calls}'", many + 1)
+                spent[peer.name] = spent.get(peer.name, 0) + ran(command, directory, 900)
+                times = list(map(int, calls.read_text().split())) if calls.exists() else []
+                if len(times) != many + 1:
+                    raise Unavailable(f"{len(times)} agent calls instead of {many + 1}")
+                took.append((times[-1] - times[0]) / many / 1e6)
+            return min(took)
 
-        cells = each(peers, measure, 5 if many < 100 else 2)
-        per_iteration = lambda name: (took[name, many] - took[name, few]) / (many - few) * 1000
-        known = {name: cell if isinstance(cell, str) else per_iteration(name) for name, cell in cells.items()}
-        row(f"iteration{where}, of {many - few}, ms", known)
+        known = each(peers, measure, 5 if many < 100 else 2)
+        row(f"iteration{where}, of {many}, ms", known)
+        medians = {name: statistics.median(took) for name, took in rounds.items() if took}
+        print("  median of the rounds: " + "; ".join(f"{name} {value:.3g}" for name, value in medians.items()), flush=True)
 
 
-def tree(pid):
-    """Returns a process and all its descendants by parent."""
-    parents = {}
-    for stat in Path("/proc").glob("[0-9]*/stat"):
+def with_variable(fits):
+    """Returns the live processes whose environment has a variable that fits."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
         try:
-            fields = stat.read_text().rpartition(")")[2].split()
+            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
+            if state != "Z" and any(map(fits, (path / "environ").read_bytes().split(b"\0"))):
+                found.append(int(path.name))
         except OSError:
             continue
-        parents.setdefault(int(fields[1]), []).append(int(stat.parent.name))
-    found, queue = [], [pid]
-    while queue:
-        found.append(queue.pop())
-        queue += parents.get(found[-1], [])
     return found
 
 
 def marked(directory):
     """Returns the live processes that carry the mark of a directory."""
-    mark, found = f"{MARK}={directory}".encode(), []
-    for path in Path("/proc").glob("[0-9]*"):
-        try:
-            state = (path / "stat").read_text().rpartition(")")[2].split()[0]
-            if state != "Z" and mark in (path / "environ").read_bytes().split(b"\0"):
-                found.append(int(path.name))
-        except OSError:
-            continue
-    return found
+    mark = f"{MARK}={directory}".encode()
+    return with_variable(lambda variable: variable == mark)
+
+
+def sweep(directory):
+    """Ends every process of the measurements in a directory."""
+    prefix = f"{RUN}={directory}".encode()
+    for pid in with_variable(lambda variable: variable.startswith(prefix)):
+        end(pid)
+
+
+def end(pid):
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
 
 
 def sleeping_agent(directory):
@@ -165,11 +185,10 @@ def sleeping_agent(directory):
 
 
 def started(peer, directory, limit=None, agent=None, n=1, delay=None):
-    command = words(peer.loop(directory, agent or sleeping_agent(directory), n, limit, delay))
-    run = subprocess.Popen(command, cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
-    end = time.monotonic() + 30
+    run = begun(peer.loop(directory, agent or sleeping_agent(directory), n, limit, delay, ends=agent is not None), directory)
+    latest = time.monotonic() + 30
     while not (directory / "ready").exists():
-        if time.monotonic() > end or run.poll() is not None:
+        if time.monotonic() > latest or run.poll() is not None:
             kill(run, directory)
             raise Unavailable("the agent was not started")
         time.sleep(0.005)
@@ -178,10 +197,8 @@ def started(peer, directory, limit=None, agent=None, n=1, delay=None):
 
 def kill(run, directory):
     for pid in {*tree(run.pid), *marked(directory)}:
-        try:
-            os.kill(pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
+        end(pid)
+    sweep(directory)
     run.wait()
 
 
@@ -194,7 +211,7 @@ def resting(work, peers, what, start):
             run = start(peer, directory)
         except (Unavailable, OSError) as why:
             for cells in figures.values():
-                cells[peer.name] = f"failed: {why}"
+                cells[peer.name] = str(why)[:80]
             continue
         time.sleep(2)
         ours = [pid for pid in tree(run.pid) if pid not in marked(directory)]
@@ -239,9 +256,9 @@ def floods(work, peers):
         row(f"200 MB of {what}, s", each(peers, measure, 2))
 
 
-# A thousandth of the times of a night: eight hours, an agent that needs 12 s to find that there is no work, and waits
-# from 30 s to 5 minutes.
-NIGHT, IDLE_CALL = 28.8, 0.012
+# A night of eight hours, with an agent that needs 12 s to find that there is no work. The waits of dogwatch, from 30 s to 5 minutes,
+# and the agent are a thousand times faster here.
+NIGHT, IDLE_CALL, FASTER = 28_800, 12, 1000
 IDLE = "idle: {delay: 30ms, backoff: 2.0, max_delay: 300ms, max: 21600ms}\n"
 # An assumption, in thousands: instructions, tools, prompt and a short answer. It changes the figures, not their ratio.
 TOKENS_PER_CALL = 20
@@ -253,25 +270,30 @@ def night(work, peers):
         directory = fresh(work)
         agent = directory / "agent"
         agent.write_text(
-            f"#!/bin/sh\nexport {MARK}={directory}\ncat > /dev/null\necho x >> {directory}/calls\nsleep {IDLE_CALL}\n"
+            f"#!/bin/sh\nexport {MARK}={directory}\ncat > /dev/null\ndate +%s%N >> {directory}/calls\nsleep {IDLE_CALL / FASTER}\n"
             "echo 'Nothing to do.'\necho '<!-- ralph:state idle reason=no_pending_tasks -->'\n"
         )
         agent.chmod(0o755)
         command = peer.loop(directory, str(agent), 1_000_000)
         if peer.name == "dogwatch":
             bench.loop(directory / "dogwatch", str(agent), IDLE)
-        run = subprocess.Popen(words(command), cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
-        end = time.monotonic() + NIGHT
-        while time.monotonic() < end and run.poll() is None:
+        run = begun(command, directory)
+        latest = time.monotonic() + NIGHT / FASTER
+        while time.monotonic() < latest and run.poll() is None:
             time.sleep(0.05)
-        calls = len((directory / "calls").read_text().splitlines()) if (directory / "calls").exists() else 0
+        stopped = run.poll() is not None
         kill(run, directory)
-        if not calls:
+        times = list(map(int, (directory / "calls").read_text().split())) if (directory / "calls").exists() else []
+        if not times:
             raise Unavailable("the agent was not called")
-        return calls
+        if peer.name == "dogwatch" or stopped or len(times) < 2:
+            return len(times)
+        # No other tool waits for work. Its own time per call is not a thousand times shorter, so it counts as it is.
+        per_call = (times[-1] - times[0]) / (len(times) - 1) / 1e9
+        return NIGHT / (IDLE_CALL + per_call - IDLE_CALL / FASTER)
 
     calls = each(peers, measure)
-    row("calls of an agent without work in a night, times / 1,000", calls)
+    row("calls of an agent without work in a night", calls)
     tokens = {name: cell if isinstance(cell, str) else cell * TOKENS_PER_CALL / 1000 for name, cell in calls.items()}
     row(f"tokens paid for it at {TOKENS_PER_CALL},000 per call, millions", tokens)
 
@@ -288,19 +310,19 @@ def wakes(work, peers):
         agent.chmod(0o755)
         path = bench.loop(directory / "dogwatch", str(agent), "wake_on: {paths: [inbox]}\n")
         command = [bench.DOGWATCH, "run", path, "--state-dir", directory / "state", "--delay", "60s", "-n", "20"]
-        run = subprocess.Popen(words(command), cwd=directory, env=bench.environment(directory), start_new_session=True, **NULL)
+        run = begun(command, directory)
         calls, late = directory / "calls", []
         for n in range(1, 12):
-            end = time.monotonic() + 10
+            latest = time.monotonic() + 10
             while not calls.exists() or len(calls.read_text().splitlines()) < n:
-                if time.monotonic() > end:
+                if time.monotonic() > latest:
                     kill(run, directory)
                     raise Unavailable("the agent was not called")
                 time.sleep(0.002)
             if n > 1:
-                late.append((int(calls.read_text().splitlines()[-1]) - begun) / 1e6)
+                late.append((int(calls.read_text().splitlines()[-1]) - written) / 1e6)
             time.sleep(0.3)
-            begun = time.time_ns()
+            written = time.time_ns()
             (directory / "inbox" / str(n)).write_text("work\n")
         kill(run, directory)
         return sorted(late)[len(late) // 2]
@@ -313,12 +335,11 @@ def ended(work, peers):
 
     def stuck(peer):
         directory = fresh(work)
-        begun = time.monotonic()
         run = started(peer, directory, limit=3)
-        begun_agent = time.monotonic()
-        while marked(directory) and time.monotonic() < begun + 20:
+        start = time.monotonic()
+        while marked(directory) and time.monotonic() < start + 20:
             time.sleep(0.02)
-        late = time.monotonic() - begun_agent - 3
+        late = time.monotonic() - start - 3
         left = len(marked(directory))
         kill(run, directory)
         return f"{left} left after 20 s" if left else late
@@ -334,8 +355,8 @@ def ended(work, peers):
                 if run.poll() is None:
                     os.kill(run.pid, how)
                     time.sleep(1)
-            end = time.monotonic() + 15
-            while marked(directory) and time.monotonic() < end:
+            latest = time.monotonic() + 15
+            while marked(directory) and time.monotonic() < latest:
                 time.sleep(0.05)
             left = len(marked(directory))
             kill(run, directory)
@@ -354,8 +375,7 @@ def ended(work, peers):
         script.chmod(0o755)
         ran(peer.loop(directory, str(script), 1), directory)
         left = marked(directory)
-        for pid in left:
-            os.kill(pid, signal.SIGKILL)
+        sweep(directory)
         return str(len(left))
 
     row("left after a clean exit of the agent", each(peers, clean))
@@ -393,7 +413,7 @@ def sizes(peers):
     programs = {"dogwatch": bench.DOGWATCH, "ralph-orchestrator": Orchestrator.program}
     figures = {name: path.stat().st_size / 1e6 for name, path in programs.items() if path.exists()}
     for peer in peers:
-        if isinstance(peer, Ralphify):
+        if isinstance(peer, PythonTool):
             figures[peer.name] = sum(f.stat().st_size for f in peer.venv.rglob("*") if f.is_file() and "pip" not in f.parts) / 1e6
     row("size, MB (Python: its environment)", figures)
     lines, packages = {}, {}
@@ -424,7 +444,7 @@ def main():
     signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         peers = []
-        for peer in (Dogwatch(), Bash(), Ralphify("0.3.0"), Ralphify("0.4.0b3"), Orchestrator(), RalphWorkflow()):
+        for peer in (Dogwatch(), Bash(), Ralphify("0.3.0"), Ralphify("0.4.0b3"), Orchestrator(), RalphWorkflow("0.9.30")):
             try:
                 peer.install()
                 peers.append(peer)
@@ -437,6 +457,7 @@ def main():
         for measure in (starts, iterations, asleep, waiting, floods, night, wakes, ended, records, builds):
             if not chosen or any(word in measure.__name__ for word in chosen):
                 measure(work, peers)
+                sweep(work)
         if not chosen or "graphs" in chosen:
             graphs(work)
         sizes(peers)
@@ -445,6 +466,7 @@ def main():
         for what, cells in ROWS:
             print(f"| {what} | " + " | ".join(cells.get(name, "") for name in names) + " |")
     finally:
+        sweep(work)
         shutil.rmtree(work, ignore_errors=True)
 
 
