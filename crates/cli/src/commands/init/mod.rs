@@ -123,11 +123,10 @@ fn with_modeline(text: &str, dir: &Path, file: File) -> String {
 }
 
 fn write_new(path: &Path, text: &str) -> std::io::Result<()> {
-    std::fs::create_dir_all(path.parent().unwrap_or(Path::new("."))).map_err(|error| match error.kind() {
-        // A file is in place of the directory. The loop file itself does not exist.
-        ErrorKind::AlreadyExists => ErrorKind::NotADirectory.into(),
-        _ => error,
-    })?;
+    let made = std::fs::create_dir_all(path.parent().unwrap_or(Path::new(".")));
+    // A file is in place of the directory. The loop file itself does not exist.
+    let in_place = |error: &std::io::Error| error.kind() == ErrorKind::AlreadyExists;
+    made.map_err(|error| if in_place(&error) { ErrorKind::NotADirectory.into() } else { error })?;
     // `create_new` fails if another process creates the file first.
     let mut file = std::fs::OpenOptions::new().write(true).create_new(true).open(path)?;
     file.write_all(text.as_bytes())
