@@ -18,6 +18,7 @@
           inherit version;
           src = self;
           cargoLock.lockFile = ./Cargo.lock;
+          buildType = "dist";
           cargoBuildFlags = [ "-p" "dogwatch" ];
           env.DOGWATCH_COMMIT = self.shortRev or self.dirtyShortRev or "";
           # The tests start processes, browsers and other tools; scripts/test runs them.

@@ -241,18 +241,44 @@ def looks_at_runs(stage):
     played.expect_ended("clean", 0)
     begun = [json.loads(line) for line in played.stdout().splitlines() if '"subtype":"init"' in line]
     expect(begun and not any("list_runs" in tool for tool in begun[0]["tools"]), "no tools while supervised", begun)
-    tool = "mcp__plugin_dogwatch_dogwatch__list_runs"
-    answers = [{"calls": [{"tool": [tool, {}]}]}, {"say": "These are the runs."}]
-    with stage.model({"answers": answers}, stage.directory / "interactive.jsonl") as url:
-        command = ["claude", "-p", "--output-format", "stream-json", "--verbose", "--allowedTools", tool, "--", "Which runs are there?"]
-        said = stage.ask(command, url)
+    _, said = asked(stage, "list_runs", {}, "Which runs are there?")
     expect(played.directory.name in said, "the session sees the run", said[-2000:])
+
+
+def steers_runs(stage):
+    """With --allow-steering, an interactive session knows the skill, and starts a run that outlives it."""
+    loop = stage.work / "nightly"
+    loop.mkdir()
+    (loop / "RALPH.md").write_text("---\nagent: echo done\n---\nGo on.\n")
+    install = lambda: stage.ask([stage.dogwatch, "plugin", "install", "--allow-steering"])
+    arguments = {"path": "nightly", "iterations": 2}
+    begun, said = asked(stage, "start_run", arguments, "Start the nightly loop.", prepare=install)
+    expect("dogwatch:dogwatch" in begun["skills"], "Claude Code knows the skill", begun["skills"])
+    expect("started run" in said, "the run is started", said[-2000:])
+    # This ends with the run.
+    stage.ask([stage.dogwatch, "logs", "-f"])
+    ended = json.loads(stage.ask([stage.dogwatch, "status", "--json"]))["ended"]
+    expect(ended["outcome"] == "clean", "the run works to its end", ended)
+
+
+def asked(stage, name, arguments, question, prepare=None):
+    """An interactive session that calls one tool of the plugin. Returns its first event and its output."""
+    tool = f"mcp__plugin_dogwatch_dogwatch__{name}"
+    answers = [{"calls": [{"tool": [tool, arguments]}]}, {"say": "This is what I found."}]
+    with stage.model({"answers": answers}, stage.directory / "interactive.jsonl") as url:
+        if prepare is not None:
+            stage.cli.settle(stage.home, stage.work, url)
+            prepare()
+        command = ["claude", "-p", "--output-format", "stream-json", "--verbose", "--allowedTools", tool, "--", question]
+        said = stage.ask(command, url)
+    begun = next(json.loads(line) for line in said.splitlines() if '"subtype":"init"' in line)
     refused = json.dumps({"type": "tool_result", "is_error": True})[1:-1]
     expect(refused not in said, "the call succeeds", said[-2000:])
+    return begun, said
 
 
 # Only Claude Code has plugins.
-looks_at_runs.only = ("claude",)
+looks_at_runs.only = steers_runs.only = ("claude",)
 
 
 CASES = [
@@ -269,4 +295,5 @@ CASES = [
     delegates,
     starts_from_init,
     looks_at_runs,
+    steers_runs,
 ]

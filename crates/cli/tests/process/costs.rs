@@ -19,6 +19,9 @@ const ALLOCATIONS_PER_PIPE: u64 = 5;
 const PROGRAMS_PER_ITERATION: usize = 2;
 /// The most syncs of one iteration, all of them of the journal.
 const SYNCS_PER_ITERATION: usize = 2;
+/// The most times that a thread of dogwatch or of its keeper goes back to sleep in two seconds in which nothing happens. A
+/// look ten times a second would add twenty.
+const MAX_SWITCHES_AT_REST: u64 = 8;
 /// The git programs of a snapshot, without those that git itself starts.
 const GITS_PER_SNAPSHOT: usize = 4;
 /// The size of a pipe.
@@ -113,6 +116,44 @@ fn a_longer_wait_costs_no_more_system_calls() {
     let (Some(short), Some(long)) = (waits("100ms"), waits("1500ms")) else { return };
     // A wait that looked ten times a second would add fourteen.
     assert!(long <= short + 5, "{long} waits with the longer delay, {short} with the shorter");
+}
+
+/// Returns how often the threads of dogwatch and its keeper have gone to sleep, whatever call they wait in.
+fn switches(project: &Project, run: &Running) -> u64 {
+    let of_thread = |task: std::fs::DirEntry| {
+        // A thread may end meanwhile.
+        let status = std::fs::read_to_string(task.path().join("status")).unwrap_or_default();
+        let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+        count.map_or(0, |count| count.trim().parse::<u64>().expect("a number"))
+    };
+    let of_process = |pid: i32| {
+        let tasks = std::fs::read_dir(format!("/proc/{pid}/task")).expect("the process is alive");
+        tasks.flatten().map(of_thread).sum::<u64>()
+    };
+    of_process(run.pid()) + of_process(project.keeper())
+}
+
+#[test]
+fn nothing_wakes_up_while_an_agent_sleeps_or_a_wait_lasts() {
+    let project = Project::new();
+    project.act("delay: 2s", "ready there; sleep 2s; ready back");
+    let (there, back) = (project.fifo("there"), project.fifo("back"));
+    let mut run = project.start_run(&["-n", "2"]);
+    there.pid();
+    run.wait_for("session_started");
+    let before = switches(&project, &run);
+    back.pid();
+    let asleep = switches(&project, &run).saturating_sub(before);
+    run.wait_for("wait_started");
+    let before = switches(&project, &run);
+    run.wait_for("wait_ended");
+    let waiting = switches(&project, &run).saturating_sub(before);
+    there.pid();
+    back.pid();
+    run.finish().assert_code(0);
+    for (count, when) in [(asleep, "while the agent slept"), (waiting, "in the wait")] {
+        assert!(count <= MAX_SWITCHES_AT_REST, "{count} switches {when}");
+    }
 }
 
 #[test]
