@@ -216,13 +216,18 @@ def resting(work, peers, what, start):
         time.sleep(2)
         ours = [pid for pid in tree(run.pid) if pid not in marked(directory)]
         look = lambda: (sum(map(bench.cpu, ours)), sum(bench.status(pid, "voluntary_ctxt_switches") for pid in ours))
-        before = look()
-        time.sleep(10)
-        after = look()
-        figures["private memory, MB"][peer.name] = sum(bench.footprint(pid)[0] for pid in ours)
-        figures["CPU in 10 s, s"][peer.name] = f"{after[0] - before[0]:.2f}"
-        figures["switches in 10 s"][peer.name] = str(after[1] - before[1])
-        kill(run, directory)
+        try:
+            before = look()
+            time.sleep(10)
+            after = look()
+            private = sum(bench.footprint(pid)[0] for pid in ours)
+            found = private, f"{after[0] - before[0]:.2f}", str(after[1] - before[1])
+        except OSError:
+            found = ["one of its processes ended"] * len(figures)
+        finally:
+            kill(run, directory)
+        for cells, figure in zip(figures.values(), found):
+            cells[peer.name] = figure
     for name, cells in figures.items():
         row(f"{what}, {name}", cells)
 
@@ -259,13 +264,17 @@ def floods(work, peers):
 # A night of eight hours: four iterations of 46.2 s with work, then each call needs 12 s to find that there is none. The waits of
 # dogwatch, from 30 s to 5 minutes, and the agent are a thousand times faster here.
 NIGHT, WORKING, WORK_CALL, IDLE_CALL, FASTER = 28_800, 4, 46.2, 12, 1000
-IDLE = "idle: {delay: 30ms, backoff: 2.0, max_delay: 300ms, max: 21600ms}\n"
+IDLE = "idle: {delay: 30ms, backoff: 2.0, max_delay: 300ms, max: off, stop_after: off}\n"
 # An assumption, in thousands: instructions, tools, prompt and a short answer. It changes the figures, not their ratio.
 TOKENS_PER_CALL = 20
 
 
 def night(work, peers):
-    """How often an agent without work is called in a night."""
+    """How often an agent is called in a night with little work.
+
+    The own time of a tool per call is not a thousand times shorter here. It is what the measured time from call to call has beyond
+    the waits and the agent, and counts as it is.
+    """
     def measure(peer):
         directory = fresh(work)
         agent = directory / "agent"
@@ -282,17 +291,20 @@ def night(work, peers):
         latest = time.monotonic() + NIGHT / FASTER
         while time.monotonic() < latest and run.poll() is None:
             time.sleep(0.05)
-        stopped = run.poll() is not None
         kill(run, directory)
         times = list(map(int, (directory / "calls").read_text().split())) if (directory / "calls").exists() else []
-        if not times:
-            raise Unavailable("the agent was not called")
         idle = times[WORKING:]
-        if peer.name == "dogwatch" or stopped or len(idle) < 2:
-            return len(times)
-        # No other tool waits for work. Its own time per call is not a thousand times shorter, so it counts as it is.
-        own = (idle[-1] - idle[0]) / (len(idle) - 1) / 1e9 - IDLE_CALL / FASTER
-        return WORKING + (NIGHT - WORKING * (WORK_CALL + own)) / (IDLE_CALL + own)
+        if len(idle) < 2:
+            raise Unavailable(f"{len(times)} agent calls")
+        # No other tool waits for work.
+        wait = (lambda n: min(30 * 2**n, 300)) if peer.name == "dogwatch" else lambda n: 0
+        planned = sum(wait(n) + IDLE_CALL for n in range(len(idle) - 1)) / FASTER
+        own = ((idle[-1] - idle[0]) / 1e9 - planned) / (len(idle) - 1)
+        calls, elapsed = WORKING, WORKING * (WORK_CALL + own)
+        while elapsed < NIGHT:
+            elapsed += IDLE_CALL + own + wait(calls - WORKING)
+            calls += 1
+        return calls
 
     calls = each(peers, measure)
     row("calls of an agent in a night with four tasks", calls)
@@ -304,7 +316,7 @@ def wakes(work, peers):
     """From a changed file to the next call of the agent, in the middle of a wait of a minute; the median of ten."""
     def measure(peer):
         if peer.name != "dogwatch":
-            raise Unavailable("waits until the delay is over")
+            raise Unavailable("does not wake")
         directory = fresh(work)
         (directory / "inbox").mkdir()
         agent = directory / "agent"

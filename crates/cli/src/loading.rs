@@ -275,8 +275,8 @@ pub fn current_dir() -> Result<PathBuf, CliError> {
     })
 }
 
-/// Returns an error if a path is not UTF-8. The record and the list of runs store paths as text, so a run could be started
-/// there, and its work not be found again.
+/// Returns an error if a path is not UTF-8. The record and the list of runs store paths as text, so a run could start
+/// there, but no command would find it again.
 pub fn check_path(path: &Path) -> Result<(), CliError> {
     if path.to_str().is_some() {
         return Ok(());

@@ -62,7 +62,7 @@ impl File {
     }
 }
 
-/// Returns the schema of all settings, for a file that other tools may read, too, or for one of dogwatch alone.
+/// Returns the schema of all settings. `shared` says whether other tools read the file too.
 fn settings(shared: bool) -> Value {
     let mut root = block();
     for key in KEYS {
@@ -76,9 +76,9 @@ fn settings(shared: bool) -> Value {
     if shared {
         // `general` belongs to another tool, which keeps more keys there.
         root["properties"]["general"]["additionalProperties"] = json!(true);
-        // `watchdog.idle: 5m` is short for a block with one key.
-        root["patternProperties"] = json!({"\\.": true});
     }
+    // A JSON file names its schema by this key.
+    root["properties"]["$schema"] = json!({"type": "string"});
     strip(&mut root);
     root["properties"]["idle"] =
         or(root["properties"]["idle"].clone(), &[json!({"enum": [true, false, "off"]})]);
@@ -95,8 +95,14 @@ fn strip(schema: &mut Value) {
     }
 }
 
+/// Returns the schema of a block. `watchdog.idle: 5m` is short for a block with one key, in a block too.
 fn block() -> Value {
-    json!({"type": ["object", "null"], "properties": {}, "additionalProperties": false})
+    json!({
+        "type": ["object", "null"],
+        "properties": {},
+        "patternProperties": {"\\.": true},
+        "additionalProperties": false,
+    })
 }
 
 /// Puts the schema of a key into its block. A key that is also a block, such as `sandbox`, accepts both.
@@ -164,7 +170,9 @@ fn count() -> Value {
 }
 
 fn flag() -> Value {
-    or(json!({"type": "boolean"}), &[json!({"enum": ["yes", "no", "on", "off"]})])
+    // The words in any case. The list is what editors offer.
+    let words = json!({"type": "string", "pattern": "^([yY][eE][sS]|[nN][oO]|[oO][nN]|[oO][fF][fF])$"});
+    or(json!({"type": "boolean"}), &[json!({"enum": ["yes", "no", "on", "off"]}), words])
 }
 
 fn url() -> Value {
@@ -229,7 +237,9 @@ fn of_kind(kind: Kind) -> Value {
             let number = json!({"type": "number", "exclusiveMinimum": 0, "maximum": 100});
             or(number, &[json!({"type": "string", "pattern": "^\\s*[0-9]+(\\.[0-9]+)?\\s*%$"}), off()])
         }
-        Kind::StopAfter => or(count(), &[json!({"type": "object", "additionalProperties": count()}), off()]),
+        Kind::StopAfter => {
+            or(count(), &[json!({"type": ["object", "null"], "additionalProperties": count()}), off()])
+        }
         Kind::NotifyOn => {
             let words = NotificationKind::SELECTABLE.map(NotificationKind::as_str);
             list(json!({"enum": words}), words.len().pow(2))
@@ -250,9 +260,9 @@ fn mcp() -> Value {
         "properties": {
             "command": or(text(), &[json!({"type": "array", "items": {"type": "string"}, "minItems": 1})]),
             "url": text(),
-            "headers": {"type": "object", "additionalProperties": {"type": "string"}},
+            "headers": {"type": ["object", "null"], "additionalProperties": {"type": "string"}},
             "timeout": duration(false),
-            "tools": {"type": "object", "additionalProperties": {
+            "tools": {"type": ["object", "null"], "additionalProperties": {
                 "type": "object", "properties": {"timeout": duration(false)}, "additionalProperties": false,
             }},
             "restart_after": count(),
@@ -262,9 +272,9 @@ fn mcp() -> Value {
         "additionalProperties": false,
     });
     json!({
-        "type": "object",
+        "type": ["object", "null"],
         "properties": {"servers": {
-            "type": "object",
+            "type": ["object", "null"],
             "maxProperties": MAX_MCP_SERVERS,
             "propertyNames": {"pattern": NAME},
             "additionalProperties": server,
@@ -284,9 +294,11 @@ fn graph() -> Value {
     node["type"] = json!("object");
     let fields = node["properties"].as_object_mut().expect("a block has properties");
     // These belong to the whole run.
-    for key in ["args", "max_parallel", "notify"] {
+    for key in ["args", "max_parallel", "notify", "$schema"] {
         fields.remove(key);
     }
+    let watchdog = fields["watchdog"]["properties"].as_object_mut().expect("a block has properties");
+    watchdog.remove("run");
     fields.extend([
         ("id".to_owned(), id.clone()),
         ("name".to_owned(), id.clone()),

@@ -262,6 +262,10 @@ impl<'l, 's> Layer<'l, 's> {
     }
 
     fn unknown(&mut self, block: &str, entry: &Entry) {
+        // A JSON file names the schema for editors by this key, because it has no comments.
+        if block.is_empty() && entry.key == "$schema" {
+            return;
+        }
         let message = match block {
             "" => format!("unknown key `{}`", entry.key),
             block => format!("unknown key `{}` in `{block}`", entry.key),

@@ -22,8 +22,8 @@ pub struct Args {
 /// in the answer.
 const BASH: &str = r#"
 _dogwatch() {
-    local i word joined= before= words=() quoted= typed=$2
-    if [[ ${COMP_WORDS[COMP_CWORD]} == [\"\']* ]]; then quoted=1; else typed=${2//\\/}; fi
+    local i word joined= before= words=() quoted= home typed=$2
+    if [[ ${COMP_WORDS[COMP_CWORD]} == [\"\']* ]]; then quoted=${COMP_WORDS[COMP_CWORD]:0:1}; else typed=${2//\\/}; fi
     for ((i = 0; i <= COMP_CWORD; i++)); do
         word=${COMP_WORDS[i]}
         if [[ $i -gt 0 && $word == "=" ]]; then
@@ -41,11 +41,19 @@ _dogwatch() {
     local COMP_WORDS=("${words[@]}") COMP_CWORD=$((${#words[@]} - 1))
     _clap_complete_dogwatch "$1" "$before$typed" "$3"
     COMPREPLY=("${COMPREPLY[@]#"$before"}")
-    [[ $quoted ]] && return
     for i in "${!COMPREPLY[@]}"; do
-        if [[ ${COMPREPLY[i]} == *[^[:alnum:]_./=:@%+,~-]* ]]; then
-            printf -v "COMPREPLY[i]" %q "${COMPREPLY[i]}"
-        fi
+        word=${COMPREPLY[i]} home=
+        case $quoted in
+            \') word=${word//\'/\'\\\'\'} ;;
+            \") word=${word//\\/\\\\} word=${word//\$/\\\$} word=${word//\`/\\\`} word=${word//\"/\\\"} ;;
+            *)
+                # A quoted tilde would not be expanded.
+                [[ $word == "~/"* ]] && home="~/"
+                word=${word#"$home"}
+                [[ $word == *[^[:alnum:]_./=:@%+,~-]* ]] && printf -v word %q "$word"
+                ;;
+        esac
+        COMPREPLY[i]=$home$word
     done
 }
 "#;

@@ -127,7 +127,7 @@ fn after_options(text: &str) -> String {
     sections
 }
 
-/// Returns the definition of the command line with what every command inherits, and without `help`, which has no page.
+/// Returns the definition of the command line with the inherited options, and without `help`, which has no page.
 fn described() -> Command {
     let mut program = crate::command_line().disable_help_subcommand(true);
     program.build();

@@ -28,7 +28,10 @@ const ALLOWED_LICENSES: [&str; 10] = [
 /// Crates that may be present in two versions, and why.
 const ALLOWED_DUPLICATES: [(&str, &str); 2] = [
     ("getrandom", "ring, which does the cryptography of TLS, has not moved to the newer one"),
-    ("syn", "built for macros only: those of ratatui, landlock, async-nats and tracing have not moved to the newer one"),
+    (
+        "syn",
+        "built for macros only: those of ratatui, landlock, async-nats and tracing have not moved to the newer one",
+    ),
 ];
 
 struct Metadata(Value);

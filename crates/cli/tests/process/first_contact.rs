@@ -324,7 +324,29 @@ fn the_schemas_accept_every_example_and_every_documented_key() {
         // All items may be commented out, and a dotted key is short for a block.
         ("loop", "agent: a\ncommands:\ndone_when:\nwatchdog:\nidle: true\nbudget.time: 8h", "yaml"),
         ("graph", "nodes: {a: {prompt: x, watchdog.idle: 5m, depends_on: , pin: }}", "yaml"),
+        (
+            "loop",
+            "agent: a\nmcp:\nidle: {stop_after: }\nbudget: {day.tokens: 5}\ncredit: Yes\nworktree: 'No'",
+            "yaml",
+        ),
+        ("loop", "agent: a\nmcp: {servers: }", "yaml"),
+        ("loop", "agent: a\nmcp: {servers: {b: {command: c, headers: , tools: }}}", "yaml"),
+        ("graph", "{\"$schema\": \"x\", \"nodes\": [{\"id\": \"a\", \"prompt\": \"x\"}]}", "json"),
+        ("settings", "'watchdog.idle' = 5", "toml"),
     ] {
+        if schema != "settings" {
+            let (name, text) = match (schema, form) {
+                ("loop", _) => ("RALPH.md", format!("---\n{text}\n---\nGo.\n")),
+                (_, "json") => ("graph.json", text.to_owned()),
+                _ => ("graph.yaml", text.to_owned()),
+            };
+            std::fs::create_dir(project.path("valid")).expect("a directory");
+            project.file(&format!("valid/{name}"), &text);
+            let done = project.call(&["check", "valid", "--set", "agent=sh"]);
+            let said = done.assert_code(0).text() + &done.stderr;
+            assert!(!said.contains("$schema"), "{said}");
+            std::fs::remove_dir_all(project.path("valid")).expect("it is ours");
+        }
         documents.push((schema, text.to_owned(), form));
     }
     let found = validated(&project, &documents);

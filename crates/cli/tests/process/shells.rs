@@ -13,10 +13,10 @@ zmodload zsh/zpty
 # Opened for reading and writing, so that reads never see the end of the file.
 exec 3<>"$REPORT"
 zpty shell "$INNER"
-IFS= read -r -u 3 line
+IFS= read -r -t 30 -u 3 line || exit 1
 for typed in "$@"; do
     zpty -w -n shell "$typed"$'\t\024'
-    IFS= read -r -u 3 line
+    IFS= read -r -t 30 -u 3 line || exit 1
     print -r -- "$line"
     # The shell must be able to print.
     while zpty -r -t shell chunk; do :; done
@@ -41,8 +41,8 @@ bind -x '"\C-t": report'
 PROMPT_COMMAND='echo ready >"$REPORT"; PROMPT_COMMAND='
 "#;
 
-/// What is typed, and the line after Tab.
-const LINES: [(&str, &str); 8] = [
+/// Lines as a user types them, and as they are after Tab.
+const LINES: [(&str, &str); 11] = [
     // The first Tab of a session loads the script, and has to answer, too.
     ("dogwatch statu", "dogwatch status "),
     ("dogwatch run --set prof", "dogwatch run --set profile="),
@@ -52,17 +52,26 @@ const LINES: [(&str, &str); 8] = [
     (r#"dogwatch run "it's h"#, r#"dogwatch run "it's here" "#),
     ("dogwatch run su", "dogwatch run sub/"),
     ("dogwatch run ~/pl", "dogwatch run ~/place "),
+    ("dogwatch run ~/my", r"dogwatch run ~/my\ loop "),
+    ("dogwatch run 'it", r"dogwatch run 'it'\''s here' "),
+    (r#"dogwatch run "a"#, r#"dogwatch run "a\$b" "#),
 ];
 
 /// Returns a project with loops whose names are hard to complete, one of them in the home directory.
 fn project() -> Project {
     let project = Project::new();
-    for dir in
-        ["it's here", "sub/deep", "../home/place", "../home/.zfunc", "../home/.config/fish/completions"]
-    {
+    for dir in [
+        "it's here",
+        "a$b",
+        "sub/deep",
+        "../home/place",
+        "../home/my loop",
+        "../home/.zfunc",
+        "../home/.config/fish/completions",
+    ] {
         std::fs::create_dir_all(project.path(dir)).expect("a directory");
     }
-    for dir in ["it's here", "sub/deep", "../home/place"] {
+    for dir in ["it's here", "a$b", "sub/deep", "../home/place", "../home/my loop"] {
         project.file(&format!("{dir}/RALPH.md"), "");
     }
     for (shell, path) in [

@@ -1,4 +1,4 @@
-//! What dogwatch finds where it is started: signals and variables of its caller, directories that are missing or have
+//! The surroundings in which dogwatch starts: signals and variables of its caller, directories that are missing or have
 //! odd names, programs that cannot start.
 
 use crate::kit::skip::skip;
@@ -61,7 +61,7 @@ fn a_path_that_is_not_utf_8_is_refused_before_anything_starts() {
         );
     }
     assert!(!project.path("started").exists() && !odd.join(".dogwatch").exists());
-    // A word of the command line is no reason to panic either.
+    // Nor does a word of the command line cause a panic.
     let mut command = project.command(&[]);
     command.arg(name);
     let done = Running::start(command).finish();
@@ -105,20 +105,19 @@ fn without_proc_or_dev_the_missing_file_is_named() {
 #[test]
 fn a_program_without_its_interpreter_is_reported_with_the_name_of_the_interpreter() {
     for (first, named) in [
-        (
-            "#!/opt/none/python -u\n",
-            "could not be started: ./agent.sh: its interpreter `/opt/none/python`: No such file",
-        ),
+        ("#!/opt/none/python -u\n", "./agent.sh: its interpreter `/opt/none/python`: No such file"),
         ("#!/bin/sh\r\n", "its interpreter `/bin/sh\\r` (the file has Windows line endings): No such file"),
     ] {
         let project = Project::new();
         project.file("agent.sh", first);
         let mode = std::fs::Permissions::from_mode(0o755);
         std::fs::set_permissions(project.path("agent.sh"), mode).expect("it is ours");
-        project.ralph("agent: ./agent.sh\nerrors: {max: 1}", "Go on.");
-        let text = project.call(&["run", "loop"]).assert_code(1).text();
-        assert!(text.contains(named), "{text}");
-        project.assert_no_process_left();
+        for sandbox in ["off", "worktree"] {
+            project.ralph(&format!("agent: ./agent.sh\nerrors: {{max: 1}}\nsandbox: {sandbox}"), "Go on.");
+            let done = project.call(&["run", "loop", "-v"]);
+            assert!(done.assert_code(1).text().contains(named), "{sandbox}: {}", done.text());
+            project.assert_no_process_left();
+        }
     }
 }
 

@@ -2,6 +2,7 @@
 
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::moment::Boot;
+use dogwatch_host::git;
 use std::ffi::OsString;
 use std::io::{PipeWriter, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -53,6 +54,8 @@ impl Child {
     pub fn start(start: &Start<'_>) -> std::io::Result<Child> {
         let (reader, writer) = std::io::pipe()?;
         let mut command = Command::new(start.program);
+        // The variables of a worker that a git hook started name another repository than that of the job.
+        git::leave_tree(&mut command);
         match start.resume {
             Some(run) => command.args(["resume", run.as_str(), "--adopt", "--at"]).arg(start.tree),
             None => command.arg("run").args(&start.args),

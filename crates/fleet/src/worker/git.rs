@@ -3,6 +3,7 @@
 use super::command::{self, Cancel, CommandError};
 use crate::names::{JobId, short_hash};
 use crate::record::Job;
+use dogwatch_host::git::leave_tree;
 use dogwatch_host::git::snapshot::Pristine;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
@@ -269,8 +270,8 @@ impl Checkout {
             "-c",
             "maintenance.auto=false",
         ]);
-        git.args(args).current_dir(dir).env("GIT_TERMINAL_PROMPT", "0").env_remove("GIT_DIR");
-        git.env_remove("GIT_WORK_TREE").env_remove("GIT_INDEX_FILE");
+        git.args(args).current_dir(dir).env("GIT_TERMINAL_PROMPT", "0");
+        leave_tree(&mut git);
         for who in ["AUTHOR", "COMMITTER"] {
             git.env(format!("GIT_{who}_NAME"), "dogwatch")
                 .env(format!("GIT_{who}_EMAIL"), "dogwatch@localhost");

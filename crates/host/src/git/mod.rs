@@ -53,7 +53,7 @@ const KEPT: [&str; 3] = ["GIT_CONFIG", "GIT_CEILING_DIRECTORIES", "GIT_EXEC_PATH
 
 /// Variables that name a repository or a part of it, whatever the current directory is. Git sets some of them for its
 /// hooks.
-const PLACES: [&str; 7] = [
+const PLACES: [&str; 11] = [
     "GIT_DIR",
     "GIT_WORK_TREE",
     "GIT_INDEX_FILE",
@@ -61,12 +61,21 @@ const PLACES: [&str; 7] = [
     "GIT_OBJECT_DIRECTORY",
     "GIT_ALTERNATE_OBJECT_DIRECTORIES",
     "GIT_PREFIX",
+    "GIT_QUARANTINE_PATH",
+    "GIT_SHALLOW_FILE",
+    "GIT_GRAFT_FILE",
+    "GIT_IMPLICIT_WORK_TREE",
 ];
 
 /// Returns the changes of the environment for a program in another work tree than dogwatch's own. With the variables that
 /// dogwatch inherited, its git would change the repository and the index that they name.
 pub fn for_other_tree() -> impl Iterator<Item = EnvChange> {
     PLACES.into_iter().map(|name| (name.into(), None))
+}
+
+/// Removes the variables of [`for_other_tree`] from the environment of a command.
+pub fn leave_tree(command: &mut Command) -> &mut Command {
+    PLACES.into_iter().fold(command, |command, name| command.env_remove(name))
 }
 
 #[derive(Debug, thiserror::Error)]

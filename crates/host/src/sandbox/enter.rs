@@ -2,6 +2,7 @@
 
 use super::mounts;
 use super::policy::Policy;
+use crate::process::keeper::{DEFAULT_PATH, missing_interpreter};
 use crate::sys::restrict_self;
 use dogwatch_core::settings::SandboxMode;
 use landlock::{
@@ -12,6 +13,7 @@ use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
@@ -116,7 +118,11 @@ impl Sandboxed {
         }
         let error = Command::new(&self.program).args(&self.args).exec();
         let code = if error.kind() == io::ErrorKind::NotFound { NOT_FOUND } else { CANNOT_EXECUTE };
-        fail(code, &format!("cannot start {}: {error}", Path::new(&self.program).display()))
+        let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
+        let missing = (code == NOT_FOUND)
+            .then(|| missing_interpreter(self.program.as_bytes(), path.as_bytes(), Path::new(".")));
+        let about = missing.flatten().map_or_else(String::new, |interpreter| format!("{interpreter}: "));
+        fail(code, &format!("cannot start {}: {about}{error}", Path::new(&self.program).display()))
     }
 
     /// Applies the policy to this process. Without `required` it enforces what the kernel can.

@@ -118,7 +118,7 @@ impl Token {
     }
 }
 
-/// Returns whether there is no file, because its directory is missing too or there is none for this user.
+/// Returns whether the file, or a directory above it, does not exist.
 fn is_missing(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory)
 }

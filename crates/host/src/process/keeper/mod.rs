@@ -42,7 +42,7 @@ pub use handle::{Keeper, KeeperLostError, is_lost};
 pub use order::{EnvChange, Order, Remnant, Report, StartOrder};
 pub use process::main;
 pub use stale::release as release_stale;
-pub use start::DEFAULT_PATH;
+pub use start::{DEFAULT_PATH, missing_interpreter};
 
 /// The first argument that makes the binary a keeper.
 pub const ARGUMENT: &str = "__keeper";

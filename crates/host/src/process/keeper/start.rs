@@ -84,32 +84,29 @@ pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, StartError> {
     let candidates = candidates(program, path);
     let launch = Launch::new(order, &env).map_err(|errno| StartError::new(errno, &name))?;
     launch.first_that_starts(&candidates).map_err(|errno| {
-        // The kernel reports a missing interpreter as if the program itself were missing.
-        match candidates.iter().map(|candidate| order.cwd.join(candidate)).find(|path| is_executable(path)) {
-            Some(program) if errno == Errno::NOENT && order.cwd.is_dir() => {
-                StartError::new(errno, &format!("{name}: {}", interpreter(&program)))
-            }
-            Some(_) | None => why(errno, &name, &order.cwd),
+        let missing = (errno == Errno::NOENT).then(|| missing_interpreter(program, path, &order.cwd));
+        match missing.flatten() {
+            Some(interpreter) => StartError::new(errno, &format!("{name}: {interpreter}")),
+            None => why(errno, &name, &order.cwd),
         }
     })
 }
 
-fn is_executable(path: &Path) -> bool {
-    access(path, Access::EXEC_OK).is_ok()
-}
-
-/// Describes the interpreter of a program that exists: the one in its first line, or the loader of a binary.
-fn interpreter(program: &Path) -> String {
+/// Describes the interpreter of a program that could not be found although it exists: the one in its first line, or the
+/// loader of a binary. The kernel reports a missing interpreter as if the program itself were missing.
+pub fn missing_interpreter(program: &[u8], path: &[u8], cwd: &Path) -> Option<String> {
+    let is_executable = |path: &PathBuf| access(path, Access::EXEC_OK).is_ok();
+    let program = candidates(program, path).iter().map(|path| cwd.join(path)).find(is_executable)?;
     let mut start = Vec::new();
     // If it cannot be read, the description only lacks the name.
     let _ = File::open(program).and_then(|file| file.take(MAX_FIRST_LINE).read_to_end(&mut start));
     let text = String::from_utf8_lossy(&start);
     let Some(line) = text.strip_prefix("#!").and_then(|rest| rest.split('\n').next()) else {
-        return "its loader".to_owned();
+        return Some("its loader".to_owned());
     };
-    let path = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
+    let named = line.trim_start_matches([' ', '\t']).split([' ', '\t']).next().unwrap_or_default();
     let windows = if line.ends_with('\r') { " (the file has Windows line endings)" } else { "" };
-    format!("its interpreter `{}`{windows}", path.escape_debug())
+    Some(format!("its interpreter `{}`{windows}", named.escape_debug()))
 }
 
 /// Returns the paths to try, in order. Relative ones start at the working directory of the job, as with execvp.

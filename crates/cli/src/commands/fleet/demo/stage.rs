@@ -264,9 +264,7 @@ impl Stage {
 
 fn git(dir: &Path, args: &[&str]) -> Result<String, CliError> {
     let mut command = Command::new("git");
-    for variable in ["GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"] {
-        command.env_remove(variable);
-    }
+    dogwatch_host::git::leave_tree(&mut command);
     let settings =
         ["user.name=demo", "user.email=demo@localhost", "commit.gpgSign=false", "core.hooksPath=/dev/null"];
     for setting in settings {
