@@ -95,6 +95,9 @@ pub fn start(order: &StartOrder, base: &BaseEnv) -> Result<i32, StartError> {
 /// Describes the interpreter of a program that could not be found although it exists: the one in its first line, or the
 /// loader of a binary. The kernel reports a missing interpreter as if the program itself were missing.
 pub fn missing_interpreter(program: &[u8], path: &[u8], cwd: &Path) -> Option<String> {
+    if !cwd.is_dir() {
+        return None;
+    }
     let is_executable = |path: &PathBuf| access(path, Access::EXEC_OK).is_ok();
     let program = candidates(program, path).iter().map(|path| cwd.join(path)).find(is_executable)?;
     let mut start = Vec::new();
