@@ -243,6 +243,7 @@ fn locate(path: &Path) -> Result<PathBuf, CliError> {
     if !meta.is_dir() {
         return Ok(path.to_owned());
     }
+    std::fs::read_dir(path).map_err(|e| cannot_read(path, &e))?;
     let names = LOOP_FILES.into_iter();
     let mut found: Vec<PathBuf> = names.map(|name| path.join(name)).filter(|file| file.exists()).collect();
     match found.len() {

@@ -26,6 +26,9 @@ const EXIT_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The fewest characters of an id that select a run of another project.
 const MIN_FOREIGN_SUFFIX: usize = 4;
+/// The shortest end of a run id that may be a number. A shorter one is the number of an iteration, and would fit some run by
+/// chance.
+const MIN_NUMBER: usize = 3;
 
 /// The most runs that an error lists as candidates.
 const MAX_CANDIDATES: usize = 5;
@@ -132,7 +135,8 @@ impl Which {
             let known = here.into_iter().find(|r| r.id == id).or_else(|| registered().find(|r| r.id == id));
             return known.ok_or_else(|| no_such(wanted));
         }
-        let fits = |r: &FoundRun| !wanted.is_empty() && r.id.as_str().ends_with(wanted.as_str());
+        let is_end = !wanted.is_empty() && !is_short_number(wanted);
+        let fits = |r: &FoundRun| is_end && r.id.as_str().ends_with(wanted.as_str());
         let (mut found, others): (Vec<FoundRun>, Vec<FoundRun>) = here.into_iter().partition(fits);
         if found.is_empty()
             && let Some(run) = run_of(wanted, others)
@@ -190,6 +194,10 @@ fn unreadable(runs: &Path) -> Option<CliError> {
     let help = "the runs belong to another user, or the rights of the directory were changed";
     (error.kind() == std::io::ErrorKind::PermissionDenied)
         .then(|| CliError::with_help(format!("cannot read {}: {error}", runs.display()), help))
+}
+
+fn is_short_number(wanted: &str) -> bool {
+    wanted.len() < MIN_NUMBER && wanted.bytes().all(|b| b.is_ascii_digit())
 }
 
 /// Lists runs with their projects.

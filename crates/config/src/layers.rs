@@ -220,6 +220,12 @@ impl<'l, 's> Layer<'l, 's> {
     fn key(&mut self, key: &'static Key, path: &str, entry: &Entry) {
         // A key without a value counts as unset, for example `commands:` with all its items commented out.
         if entry.value.is_null() {
+            if key.kind == keys::Kind::Checks {
+                let message = format!("`{path}` has no value: nothing is checked");
+                self.diagnostics
+                    .warning(self.source, entry.key_span.clone(), message)
+                    .help("add a command that exits 0 when the work is done, or remove the key");
+            }
             return;
         }
         // The YAML parser cannot detect a key that is set by two names, or once with dots and once in a block.
@@ -286,13 +292,17 @@ impl<'l, 's> Layer<'l, 's> {
 }
 
 impl Layer<'_, '_> {
-    /// Warns about an unknown key in a graph node. `near` is the most similar field of a node.
-    pub fn warn_foreign(&mut self, entry: &Entry, near: Option<&str>) {
-        let help = near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key));
+    /// Reports an unknown key in a graph node: a misspelled one is an error, another one may belong to another tool.
+    pub fn foreign_in_node<'k>(&mut self, entry: &Entry, known: impl Iterator<Item = &'k str> + Clone) {
         let message = format!("unknown key `{}` in a node", entry.key);
-        let diagnostic =
-            self.diagnostics.warning(self.source, entry.key_span.clone(), message).label("ignored");
-        if let Some(help) = help {
+        let (at, near) = (entry.key_span.clone(), nearest(&entry.key, known.clone()));
+        let diagnostic = match typo_of(&entry.key, known) {
+            Some(_) => self.diagnostics.error(self.source, at, message),
+            None => self.diagnostics.warning(self.source, at, message).label("ignored"),
+        };
+        if let Some(help) =
+            near.map(|near| format!("did you mean `{near}`?")).or_else(|| suggestion("", &entry.key))
+        {
             diagnostic.help(help);
         }
     }

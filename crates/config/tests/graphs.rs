@@ -130,6 +130,29 @@ fn a_kahn_graph_loads_unchanged_with_an_agent_from_another_layer() {
 }
 
 #[test]
+fn a_misspelled_key_of_a_node_is_an_error_and_any_other_unknown_key_a_warning() {
+    let text =
+        "agent: sh\nnodes:\n  - id: a\n    prompt: x\n    done_wen: make\n    depend_on: []\n    story: y\n";
+    let found = Graph::yaml(text).load().unwrap_err();
+    let errors: Vec<String> = found.iter().map(ToString::to_string).collect();
+    for (line, help) in [
+        ("graph.yaml:5:5: unknown key `done_wen` in a node", "did you mean `done_when`?"),
+        ("graph.yaml:6:5: unknown key `depend_on` in a node", "did you mean `depends_on`?"),
+    ] {
+        let at = errors.iter().position(|error| error == line).unwrap_or_else(|| panic!("{errors:?}"));
+        assert_eq!(found[at].help.as_deref(), Some(help));
+    }
+    let loaded = Graph::yaml("agent: sh\nnodes: [{id: a, prompt: x, story: y, done_when: }]\n").loaded();
+    assert_eq!(
+        lines(&loaded.warnings),
+        [
+            "graph.yaml:2:28: unknown key `story` in a node",
+            "graph.yaml:2:38: `done_when` has no value: nothing is checked"
+        ]
+    );
+}
+
+#[test]
 fn stronger_layers_win_and_every_node_explains_its_origins() {
     let text = "\
 agent: sh

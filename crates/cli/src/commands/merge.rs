@@ -129,7 +129,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             return Ok(1);
         }
     }
-    if !merge.staging.has_changes() {
+    // A new branch is created even if the current commit already has all the work.
+    if !merge.staging.has_changes() && !merge.staging.target().is_new {
         if args.json {
             return merge.print_json(&branch, (&old, &old), None);
         }

@@ -51,7 +51,7 @@ pub struct Args {
     adopt: bool,
 }
 
-const RUN_HELP: &str = "Run id, the end of one, or the name of a loop [default: the newest paused run, or else the newest whose supervisor died]";
+const RUN_HELP: &str = "Run id, the end of one, or the name of a loop [default: the newest paused run, else the newest whose supervisor died, else the newest]";
 
 /// How to continue a run.
 #[derive(Default)]

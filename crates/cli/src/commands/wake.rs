@@ -45,7 +45,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         }
         Some(end) => Err(CliError::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),
-            "start a new run with `dogwatch run`",
+            match end.outcome {
+                Outcome::Stopped | Outcome::Interrupted => {
+                    format!("continue it with `dogwatch resume {}`", found.tail())
+                }
+                _ => "start a new run with `dogwatch run`".to_owned(),
+            },
         )),
         None => Err(CliError::with_help(
             format!("the supervisor of run {} died", found.id),

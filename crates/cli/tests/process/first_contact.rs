@@ -74,6 +74,27 @@ fn a_misspelled_loop_agent_or_iteration_gets_a_way_out() {
 }
 
 #[test]
+fn init_writes_no_loop_beside_a_graph_and_names_the_placeholder() {
+    let project = Project::new();
+    project.file("graph.yaml", "nodes: {a: {prompt: x}}\n");
+    let done = project.call(&["init"]);
+    done.assert_code(2);
+    assert!(done.stderr.contains("graph.yaml already exists"), "{}", done.stderr);
+    project.file(
+        "prd.json",
+        r#"{"userStories": [{"id": "1", "title": "t", "description": "d", "passes": false}]}"#,
+    );
+    let mut command = project.command(&["init", "new", "--from", "prd.json"]);
+    command.env("PATH", "/usr/bin:/bin");
+    let done = crate::kit::Running::start(command).finish();
+    assert!(
+        done.assert_code(0).text().contains("set `agent` in the file: the placeholder"),
+        "{}",
+        done.text()
+    );
+}
+
+#[test]
 fn every_command_has_a_manual_page() {
     let project = Project::new();
     project.call(&["man", "--dir", "pages"]).assert_code(0);

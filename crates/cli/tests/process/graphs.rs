@@ -116,3 +116,51 @@ fn one_signal_ends_all_nodes() {
     }
     assert_eq!(one(&done.events(), "run_ended")["outcome"], "interrupted");
 }
+
+#[test]
+fn an_idle_iteration_completes_a_node_without_checks_and_without_an_idle_block() {
+    let project = Project::new();
+    let idle = r#"say "<!-- ralph:state idle reason=no_pending_tasks -->""#;
+    graph(&project, "", &[("a", "", idle), ("b", ", depends_on: [a]", "append order b")]);
+    // The graphs of these tests limit iterations. This one must end by itself.
+    let text = project.read("graph.yaml").replace(", max_iterations: 1", "");
+    project.file("graph.yaml", &text);
+    let done = project.call(&["run", "graph.yaml", "--json"]);
+    let end = done.assert_code(0).end();
+    assert_eq!(
+        (&end["outcome"], &end["iterations"], &end["nodes"]["done"]),
+        (&json!("clean"), &json!(2), &json!(2))
+    );
+    project.assert_no_process_left();
+}
+
+#[test]
+fn a_graph_that_is_stopped_says_how_many_nodes_are_done_and_shows_them_in_the_past_tense() {
+    let project = Project::new();
+    graph(
+        &project,
+        "",
+        &[("a", "", "ready there; await gate"), ("b", ", depends_on: [a]", "append order b")],
+    );
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let run = project.start(&["run", "graph.yaml", "--json"]);
+    there.pid();
+    project.call(&["pause"]).assert_code(0);
+    let status = project.call(&["status"]).text();
+    assert!(status.contains("working; pausing after the current iteration"), "{status}");
+    project.call(&["resume"]).assert_code(0);
+    project.call(&["stop"]).assert_code(0);
+    gate.open();
+    let done = run.finish();
+    assert_eq!(done.assert_code(0).end()["reason"], "on request; 1 of 2 nodes done");
+    let woken = project.call(&["wake"]);
+    woken.assert_code(2);
+    assert!(woken.stderr.contains("help: continue it with `dogwatch resume "), "{}", woken.stderr);
+
+    let run = project.start(&["run", "graph.yaml", "--json"]);
+    there.pid();
+    run.signal(Signal::TERM);
+    run.finish().assert_code(143);
+    let status = project.call(&["status"]).text();
+    assert!(status.contains("  a  iteration 1: was running\n"), "{status}");
+}

@@ -96,6 +96,10 @@ fn results_flow_through_a_diamond_and_merge_brings_them_into_the_branch() {
     assert_eq!(git(&work, &["rev-parse", "main@{1}"]), before, "the reflog leads back");
     let again = project.call(&["merge"]);
     assert!(again.assert_code(0).text().contains("nothing to merge"), "{}", again.text());
+    // A new branch is made although there is nothing to merge.
+    let other = project.call(&["merge", "--into", "review"]);
+    assert!(other.assert_code(0).text().contains("review is now at "), "{}", other.text());
+    assert_eq!(git(&work, &["rev-parse", "review"]), git(&work, &["rev-parse", "main"]));
     let again: Value = serde_json::from_str(&project.call(&["merge", "--json"]).text()).expect("JSON");
     assert_eq!((&again["old"], &again["failed"]), (&again["new"], &Value::Null));
     assert_eq!(again["nodes"][3], json!({"node": "d", "what": "already_merged", "checks": 0}));
@@ -216,7 +220,7 @@ fn a_dirty_work_tree_is_refused_and_another_branch_needs_no_clean_one() {
     let before = everything(&project);
     let refused = project.call(&["merge"]);
     refused.assert_code(2);
-    assert!(refused.stderr.contains("uncommitted changes (1 files)"), "{}", refused.stderr);
+    assert!(refused.stderr.contains("uncommitted changes in 1 file"), "{}", refused.stderr);
     assert_eq!(everything(&project), before);
     let other = project.call(&["merge", "--into", "other"]);
     assert!(other.assert_code(0).text().contains("(back with `git branch -D other`)"), "{}", other.text());

@@ -6,7 +6,7 @@ use crate::keys;
 use crate::layers::{Layer, Layers, Strictness};
 use crate::limits::{MAX_NODES, MAX_PROMPT_BYTES};
 use crate::lists;
-use crate::nearest::nearest;
+use crate::nearest::typo_of;
 use crate::parsed::{Ctx, flag, text};
 use dogwatch_core::settings::PromptSource;
 use std::collections::BTreeSet;
@@ -166,8 +166,9 @@ impl<'s> Nodes<'_, 's> {
         let mut layer = Layer::of_file(self.source, Strictness::Lenient, &mut own, self.diagnostics);
         for field in fields.iter().filter(|field| !FIELDS.contains(&field.key.as_str())) {
             if keys::is_foreign(&field.key) {
-                if self.foreign.insert(field.key.clone()) {
-                    layer.warn_foreign(field, nearest(&field.key, FIELDS));
+                let known = || FIELDS.iter().copied().chain(keys::names_in(""));
+                if typo_of(&field.key, known()).is_some() || self.foreign.insert(field.key.clone()) {
+                    layer.foreign_in_node(field, known());
                 }
             } else {
                 layer.entry("", field);

@@ -9,7 +9,7 @@ use crate::record::ids::NodeIx;
 use crate::run::ending::Ending;
 use crate::run::idle;
 use crate::settings::{AttemptPolicy, IdlePolicy};
-use crate::text::figures::count;
+use crate::text::figures::{self, count};
 use crate::text::{check_output, one_line};
 use crate::time::dur::Dur;
 
@@ -182,9 +182,12 @@ impl Run {
 
     /// Returns the end of a graph's node without checks once an iteration has completed.
     fn end_by_completion(&self, ix: NodeIx) -> Option<NodeEnd> {
-        let unchecked = self.cx.plan.graph.is_some() && !self.cx.settings(ix).checks.any();
+        let settings = self.cx.settings(ix);
+        let unchecked = self.cx.plan.graph.is_some() && !settings.checks.any();
         let counts = self.cx.view.node(ix).counts;
-        (unchecked && counts.completed > counts.idle)
+        // Without an `idle` block, an idle iteration is like any other. The node would never wait and never end.
+        let idle = if settings.idle.is_some() { counts.idle } else { 0 };
+        (unchecked && counts.completed > idle)
             .then(|| NodeEnd::done("completed", End::new(Outcome::Clean, 0, "an iteration completed")))
     }
 
@@ -197,12 +200,11 @@ impl Run {
         let alone = || !self.every().any(|other| other != ix && self.nodes[other.0].is_working());
         let counted = idle::count_reached(policy, idle_streak).filter(|_| alone());
         let why = if let Some(count) = counted {
-            format!("{}; entering sleep mode after {count} idle iterations", reason.replace('_', " "))
+            let idle = figures::count(count, "idle iteration");
+            format!("{}; entering sleep mode after {idle}", reason.replace('_', " "))
         } else if policy.max.is_some_and(|max| max <= lasted) {
-            format!(
-                "idle for {lasted} ({reason}); entering sleep mode after {} idle iterations",
-                idle_streak.count
-            )
+            let idle = figures::count(idle_streak.count, "idle iteration");
+            format!("idle for {lasted} ({reason}); entering sleep mode after {idle}")
         } else {
             return None;
         };

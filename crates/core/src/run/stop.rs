@@ -11,6 +11,7 @@ use crate::run::decision::Decision;
 use crate::run::input::EndSignal;
 use crate::run::input::NodeInput;
 use crate::run::job::Job;
+use crate::text::figures::count;
 use crate::text::{clip, printable};
 use crate::time::dur::Dur;
 use crate::time::moment::Boot;
@@ -98,7 +99,7 @@ impl Run {
         }
         Some(match cause {
             StopCause::Operator => match self.unproven() {
-                0 => End::new(Outcome::Stopped, 0, "on request"),
+                0 => End::new(Outcome::Stopped, 0, format!("on request{}", self.left_to_do())),
                 n => {
                     let nodes = if n == 1 { "one node" } else { "some nodes" };
                     End::new(Outcome::Stopped, 1, format!("on request; the checks of {nodes} do not pass"))
@@ -119,6 +120,13 @@ impl Run {
             StopCause::RecordLost(detail) => End::new(Outcome::RecordLost, 5, detail.clone()),
             StopCause::Reached(end) => end.clone(),
         })
+    }
+
+    /// Returns the count of nodes of a graph that are done, unless all are.
+    fn left_to_do(&self) -> String {
+        let (done, all) = (self.cx.view.node_counts().done, self.cx.view.nodes.len() as u64);
+        let is_partial = self.cx.plan.graph.is_some() && done < all;
+        if is_partial { format!("; {done} of {} done", count(all, "node")) } else { String::new() }
     }
 
     /// Handles Ctrl-C. In a wait, the first Ctrl-C starts the next iteration and a second within 2 s stops the loop, even

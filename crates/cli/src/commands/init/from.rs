@@ -159,9 +159,10 @@ fn said(imported: &Imported, tool: Tool, dir: &Path, path: &Path) -> String {
         text.push_str(&format!("  … and {} more; all are in the file\n", left - MAX_SHOWN));
     }
     let dir = dir.display();
+    let placeholder = if imported.text.contains(super::PLACEHOLDER_SAYS) { super::PLACEHOLDER } else { "" };
     text.push_str(&format!(
         "Next steps:\n  \
-           read the comments in the file, and name checks in `done_when`\n  \
+           {placeholder}read the comments in the file, and name checks in `done_when`\n  \
            dogwatch check {dir} --explain    validate the file and show the effective settings\n  \
            dogwatch run {dir} -n 1           try one iteration\n",
     ));

@@ -1,7 +1,7 @@
 mod from;
 
 use crate::error::CliError;
-use crate::loading::{LOOP_FILE, program_exists};
+use crate::loading::{LOOP_FILE, LOOP_FILES, program_exists};
 use crate::schema::File;
 use dogwatch_core::text::shell::quote_path;
 use std::fmt;
@@ -87,6 +87,12 @@ impl fmt::Display for Agent {
     }
 }
 
+/// The first of the next steps if the file has a placeholder for the agent.
+const PLACEHOLDER: &str = "set `agent` in the file: the placeholder only prints the prompt\n  ";
+
+/// Words of the placeholder that are the same in YAML, TOML and JSON.
+const PLACEHOLDER_SAYS: &str = "The prompt was:";
+
 const TEMPLATE: &str = include_str!("template.md");
 
 /// Runs `dogwatch init` and returns the exit code.
@@ -97,8 +103,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return from::run(source, &args.dir, agent);
     }
     let path = args.dir.join(LOOP_FILE);
-    if path.exists() {
-        return Err(refuse(&path, &ErrorKind::AlreadyExists.into()));
+    // Beside a graph, commands that are given the directory would not know which of the two is meant.
+    for name in LOOP_FILES {
+        let there = args.dir.join(name);
+        if there.exists() {
+            return Err(refuse(&there, &ErrorKind::AlreadyExists.into()));
+        }
     }
     write_new(&path, &with_modeline(&contents(agent), &args.dir, File::Loop))
         .map_err(|e| refuse(&path, &e))?;
@@ -158,7 +168,7 @@ fn said(args: &Args, agent: Agent, found: &[Agent], path: &Path) -> String {
         (Some(_), _) | (None, Some(_)) => String::new(),
     };
     let placeholder = match (args.agent, found.first()) {
-        (None, None) => "set `agent` in the file: the placeholder only prints the prompt\n  ",
+        (None, None) => PLACEHOLDER,
         (Some(_), _) | (None, Some(_)) => "",
     };
     let text = format!(

@@ -60,7 +60,7 @@ fn rank(node: &NodeStatus) -> u8 {
 struct Context {
     /// The run has several nodes. The line of a single node omits its state, which the first line already shows.
     of_several: bool,
-    /// The run has a supervisor. Nodes cannot run without one, so their activity is shown in the past tense.
+    /// The run has a supervisor. Nodes cannot run without one, so what they did last is shown in the past tense.
     live: bool,
 }
 
@@ -69,6 +69,7 @@ fn node_lines(node: &NodeStatus, Context { of_several, live }: Context) -> Vec<S
     let why = node.reason.as_deref().map_or_else(String::new, |reason| format!(" ({reason})"));
     let over = matches!(node.state, NodeState::Done | NodeState::Failed | NodeState::Blocked);
     let how = match (of_several || over, inactive) {
+        (true, true) if node.state == NodeState::Running && !live => "was running".to_owned(),
         (true, true) => format!("{}{why}", node.state.as_str()),
         (_, false) if !live => format!("was {}", doing(&node.doing)),
         _ => doing(&node.doing),
@@ -167,6 +168,8 @@ pub fn headline(status: &Status) -> String {
     let mut issues = status.nodes.iter().flat_map(|node| health_issues(&node.doing));
     let mut parts = vec![how];
     parts.extend(status.stopping.then(|| "stopping after the current iteration".to_owned()));
+    let pausing = status.paused && status.state == State::Working;
+    parts.extend(pausing.then(|| "pausing after the current iteration".to_owned()));
     parts.extend(status.record_problem.clone());
     parts.extend(issues.by_ref().take(MAX_ISSUES));
     parts.extend(match issues.count() {

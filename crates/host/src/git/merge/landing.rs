@@ -36,7 +36,7 @@ pub enum LandingError {
     #[error("`{0}` is not a valid branch name")]
     BadName(String),
     /// The work tree of the branch has changes.
-    #[error("{} has uncommitted changes ({files} files)", dir.display())]
+    #[error("{} has uncommitted changes in {}", dir.display(), dogwatch_core::text::figures::count(*files as u64, "file"))]
     Dirty {
         /// The work tree.
         dir: PathBuf,
