@@ -275,6 +275,18 @@ fn check_prompt(source: Source<'_>, layers: &Layers<'_>, body: &str, diagnostics
         let diagnostic = diagnostics.error(source, end..end, "the prompt is empty");
         diagnostic.help("write the prompt below the frontmatter");
     }
+    let mut warned = BTreeSet::new();
+    for (name, _, known) in
+        placeholders::unknown_in(body).into_iter().filter(|(name, ..)| warned.insert(*name))
+    {
+        let at = placeholders::unknown_in(source.text).into_iter().rev().find(|(other, ..)| *other == name);
+        let message = format!("the prompt uses `{name}`, which does not exist; the placeholder stays empty");
+        let diagnostic = diagnostics.warning(source, at.map_or(0..0, |(_, at, _)| at), message);
+        match nearest(name, known.iter().copied()) {
+            Some(near) => diagnostic.help(format!("did you mean `{near}`?")),
+            None => diagnostic.help(format!("there is `{}`", known.join("`, `"))),
+        };
+    }
     if layers.is_invalid("commands") {
         return;
     }

@@ -4,6 +4,12 @@
 //! can inject a placeholder.
 
 use dogwatch_core::text::shell::quote;
+use std::ops::Range;
+
+/// The names in `checks.…`.
+const OF_CHECKS: &[&str] = &["failed"];
+/// The names in `ralph.…` and `dogwatch.…`.
+const OF_LOOP: &[&str] = &["name", "iteration", "max_iterations"];
 
 /// The values of a prompt's placeholders in one iteration.
 #[derive(Clone, Copy, Debug)]
@@ -61,12 +67,32 @@ pub fn args_in(text: &str) -> Vec<String> {
 }
 
 /// Returns the commands whose output or exit code a text uses, each with the place of its placeholder.
-pub fn commands_in(text: &str) -> Vec<(&str, std::ops::Range<usize>)> {
+pub fn commands_in(text: &str) -> Vec<(&str, Range<usize>)> {
+    let command = |(name, at)| match name {
+        Name::Command(name) | Name::ExitCode(name) => Some((name, at)),
+        Name::Arg(_) | Name::Checks(_) | Name::Loop(_) => None,
+    };
+    all_in(text).into_iter().filter_map(command).collect()
+}
+
+/// Returns the values of checks and of the loop that a text uses although they do not exist, each with the place of its
+/// placeholder and the names that exist.
+pub fn unknown_in(text: &str) -> Vec<(&str, Range<usize>, &'static [&'static str])> {
+    let unknown = |(name, at)| match name {
+        Name::Checks(name) if !OF_CHECKS.contains(&name) => Some((name, at, OF_CHECKS)),
+        Name::Loop(name) if !OF_LOOP.contains(&name) => Some((name, at, OF_LOOP)),
+        Name::Command(_) | Name::ExitCode(_) | Name::Arg(_) | Name::Checks(_) | Name::Loop(_) => None,
+    };
+    all_in(text).into_iter().filter_map(unknown).collect()
+}
+
+/// Returns the placeholders of a text with their places.
+fn all_in(text: &str) -> Vec<(Name<'_>, Range<usize>)> {
     let mut found = Vec::new();
     let mut from = 0;
     while let Some(at) = text[from..].find("{{").map(|at| from + at) {
         from = at + 1;
-        if let Some((Name::Command(name) | Name::ExitCode(name), len)) = placeholder(&text[at..]) {
+        if let Some((name, len)) = placeholder(&text[at..]) {
             found.push((name, at..at + len));
             from = at + len;
         }

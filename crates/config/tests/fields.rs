@@ -209,6 +209,25 @@ fn loop_27_a_placeholder_of_an_undeclared_command_is_an_error() {
 }
 
 #[test]
+fn a_placeholder_that_does_not_exist_is_a_warning_with_its_place() {
+    let body = "{{ checks.faild }} {{ checks.faild }}\n{{ dogwatch.nam }} {{ ralph.owner }} {{ checks.failed }} {{ args.any }}";
+    let loaded = Case::file(&format!("---\nagent: sh\n---\n{body}\n")).load().unwrap();
+    let uses =
+        |name: &str| format!("the prompt uses `{name}`, which does not exist; the placeholder stays empty");
+    assert_eq!(
+        lines(&loaded.warnings),
+        [
+            format!("RALPH.md:4:20: {}", uses("faild")),
+            format!("RALPH.md:5:1: {}", uses("nam")),
+            format!("RALPH.md:5:20: {}", uses("owner")),
+        ]
+    );
+    let help: Vec<_> = loaded.warnings.iter().filter_map(|warning| warning.help.as_deref()).collect();
+    let known = "there is `name`, `iteration`, `max_iterations`";
+    assert_eq!(help, ["did you mean `failed`?", "did you mean `name`?", known]);
+}
+
+#[test]
 fn an_empty_prompt_is_an_error() {
     for body in ["", "\n\n", "<!-- later -->\n"] {
         let errors = Case::file(&format!("---\nagent: sh\n---\n{body}")).load().unwrap_err();

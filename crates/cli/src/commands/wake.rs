@@ -45,11 +45,10 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         }
         Some(end) => Err(CliError::with_help(
             format!("run {} has ended ({})", found.id, end.outcome),
-            match end.outcome {
-                Outcome::Stopped | Outcome::Interrupted => {
-                    format!("continue it with `dogwatch resume {}`", found.tail())
-                }
-                _ => "start a new run with `dogwatch run`".to_owned(),
+            if matches!(end.outcome, Outcome::Stopped | Outcome::Interrupted) {
+                format!("continue it with `dogwatch resume {}`", found.tail())
+            } else {
+                "start a new run with `dogwatch run`".to_owned()
             },
         )),
         None => Err(CliError::with_help(

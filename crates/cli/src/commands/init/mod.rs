@@ -103,7 +103,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
         return from::run(source, &args.dir, agent);
     }
     let path = args.dir.join(LOOP_FILE);
-    // Beside a graph, commands that are given the directory would not know which of the two is meant.
+    // Commands refuse a directory with a loop file and a graph file.
     for name in LOOP_FILES {
         let there = args.dir.join(name);
         if there.exists() {
