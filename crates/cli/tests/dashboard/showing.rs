@@ -190,7 +190,7 @@ fn a_learning_run_shows_its_week_and_its_planned_looks() {
     // The pointer finds a planned look on the time axis, to the right of the present.
     let found = "(() => {
         const canvas = document.querySelector('canvas.lanes'), box = canvas.getBoundingClientRect();
-        for (let y = 0; y < box.height; y += 12) for (let x = box.width - 2; x > box.width / 4; x -= 4) {
+        for (let x = box.width - 2; x > box.width / 4; x -= 4) for (let y = 0; y < box.height; y += 12) {
             canvas.dispatchEvent(new PointerEvent('pointermove', { clientX: box.x + x, clientY: box.y + y, bubbles: true }));
             const tip = document.querySelector('.tip');
             if (!tip.hidden && tip.textContent.includes('Planned look')) return true;
