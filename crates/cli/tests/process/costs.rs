@@ -20,8 +20,8 @@ const PROGRAMS_PER_ITERATION: usize = 2;
 /// The most syncs of one iteration, all of them of the journal.
 const SYNCS_PER_ITERATION: usize = 2;
 /// The most times that a thread of dogwatch or of its keeper goes back to sleep in two seconds in which nothing happens. A
-/// look ten times a second would add twenty.
-const MAX_SWITCHES_AT_REST: u64 = 8;
+/// look ten times a second would add twenty. The start and the end of a wait are part of it: nine on a busy machine.
+const MAX_SWITCHES_AT_REST: u64 = 14;
 /// The git programs of a snapshot, without those that git itself starts.
 const GITS_PER_SNAPSHOT: usize = 4;
 /// The size of a pipe.
