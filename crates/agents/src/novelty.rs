@@ -19,7 +19,7 @@ const HEAD: usize = 1024;
 #[derive(Debug, Default)]
 pub struct Novelty {
     last: [KnownLine; LAST],
-    /// The hashes of the last lines as written; `None` where there was no line yet.
+    /// The hashes of the last lines as written; a place is `None` until a line takes it.
     written: [Option<u64>; LAST],
     next: usize,
     /// Whether the caller announces chunks, and whether the current one has had a new line.
