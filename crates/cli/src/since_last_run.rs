@@ -9,7 +9,7 @@ use crate::loading::LoopFile;
 use crate::secrets;
 use dogwatch_config::Loaded;
 use dogwatch_config::changes::{Change, changes as differing};
-use dogwatch_core::record::event::{Event, Pin, Recorded, RunStarted};
+use dogwatch_core::record::event::{Event, Pin, RunStarted};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::Plan;
@@ -132,7 +132,7 @@ fn read(registry: &Registry, last: &LastRun) -> io::Result<(RunStarted, Vec<Pinn
         if !matches!(&*read.event, "run_started" | "checks_pinned") {
             continue;
         }
-        let event = serde_json::from_slice::<Recorded>(line)?.event;
+        let event = dogwatch_codec::read(line)?.event;
         if let Event::ChecksPinned { node, files, .. } = event {
             pinned.push((node, files));
         } else if let Event::RunStarted(start) = event {

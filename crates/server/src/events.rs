@@ -6,7 +6,6 @@ use crate::error::ApiError;
 use crate::listener::Cut;
 use crate::machine::Pace;
 use bytes::{BufMut, Bytes, BytesMut};
-use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::words;
 use dogwatch_host::store::journal::{self, Head, Tail, head};
 use futures_core::Stream;
@@ -234,7 +233,7 @@ fn sentence<'a>(line: &'a [u8], head: &Head<'_>) -> Option<(&'a [u8], String)> {
     if head.event == "observed" {
         return None;
     }
-    let recorded: Recorded = serde_json::from_slice(line).ok()?;
+    let recorded = dogwatch_codec::read(line).ok()?;
     let sentence = serde_json::to_string(&words::in_list(&recorded.event)?).ok()?;
     let end = line.iter().rposition(|b| *b == b'}')?;
     Some((&line[..end], sentence))

@@ -55,7 +55,7 @@ impl Tail {
                 return Ok(Piece { events, more: false, replaced });
             };
             // A line that is not an event comes from a later version or is damaged. `status` reports it.
-            events.extend(serde_json::from_slice::<Recorded>(line).ok());
+            events.extend(dogwatch_codec::read(line).ok());
         }
         Ok(Piece { events, more: true, replaced })
     }
@@ -72,7 +72,7 @@ mod tests {
     fn line(seq: u64) -> String {
         let event = Event::Notice { kind: "test".into(), message: "hello".into() };
         let recorded = Recorded::new(seq, Moment::default(), event);
-        serde_json::to_string(&recorded).expect("an event is JSON") + "\n"
+        dogwatch_codec::to_string(&recorded).expect("an event is JSON") + "\n"
     }
 
     fn seqs(tail: &mut Tail) -> Vec<u64> {

@@ -123,7 +123,7 @@ fn started(run: &RunId, name: &str, nodes: &[(&str, &[&str])], at: Moment, proje
     started.work_dir = "/srv/atlas".to_owned();
     started.agent = "claude -p --output-format stream-json --verbose".to_owned();
     let line = Recorded::new(1, at, Event::RunStarted(Box::new(started)));
-    serde_json::to_string(&line).expect("an event") + "\n"
+    dogwatch_codec::to_string(&line).expect("an event") + "\n"
 }
 
 /// Adds to each line the hash of the line before it, as the journal does.

@@ -68,8 +68,8 @@ pub use payload::{
 /// The version of the journal's format.
 pub const FORMAT: u32 = 1;
 
-/// An event with its number and the time it was recorded, as one line of the journal.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+/// An event with its number and the time it was recorded, as one line of the journal. `dogwatch-codec` writes it as JSON.
+#[derive(Clone, Debug, PartialEq)]
 pub struct Recorded {
     /// The version of the journal's format: [`FORMAT`].
     pub v: u32,
@@ -82,7 +82,6 @@ pub struct Recorded {
     /// The boot clock in milliseconds. It includes suspends; waits are measured by it.
     pub boot_ms: Boot,
     /// The event itself. Its kind is the field `event`.
-    #[serde(flatten)]
     pub event: Event,
 }
 

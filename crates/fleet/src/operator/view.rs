@@ -10,7 +10,6 @@ use crate::client::{Client, FleetError, From, Subscription};
 use crate::join::JoinLine;
 use crate::names::{self, JobId};
 use crate::record::{Control, ControlAnswer, JobState};
-use dogwatch_core::record::event::Recorded;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::{Skew, Wall};
@@ -413,7 +412,7 @@ impl<'a> Follower<'a> {
 
 /// Measures the clocks of a worker by a line of its journal and the time at which the server stored it.
 fn measure(line: &[u8], stored: &str) -> Option<Skew> {
-    let recorded: Recorded = serde_json::from_slice(line).ok()?;
+    let recorded = dogwatch_codec::read(line).ok()?;
     let ours = clock::now();
     let age = ours.wall.0.saturating_sub(Wall::from_rfc3339(stored)?.0);
     let theirs = recorded.moment().plus(Dur::from_millis(u64::try_from(age).unwrap_or(0)));

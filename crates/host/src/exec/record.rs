@@ -50,7 +50,7 @@ impl Record {
         let Some(file) = &mut self.file else { return };
         self.seq += 1;
         let event = self.secrets.hide_in(event);
-        let written = serde_json::to_string(&Recorded::new(self.seq, at, event)).map_err(io::Error::from);
+        let written = dogwatch_codec::to_string(&Recorded::new(self.seq, at, event)).map_err(io::Error::from);
         let written =
             written.and_then(|line| file.write_all((escape_json(&line).into_owned() + "\n").as_bytes()));
         if let Err(error) = written {

@@ -204,7 +204,7 @@ impl Loop<'_> {
         while let Some(line) = lines.next_line()? {
             // A damaged line is skipped.
             if is_relevant(line) {
-                events.extend(serde_json::from_slice::<Recorded>(line).ok());
+                events.extend(dogwatch_codec::read(line).ok());
             }
         }
         Ok(Some(events))

@@ -251,7 +251,9 @@ mod tests {
 
     fn line(seq: u64) -> Vec<u8> {
         let event = Event::Notice { kind: "test".into(), message: "hello".into() };
-        serde_json::to_vec(&Recorded::new(seq, Moment::default(), event)).expect("an event is JSON")
+        dogwatch_codec::to_string(&Recorded::new(seq, Moment::default(), event))
+            .expect("an event is JSON")
+            .into_bytes()
     }
 
     fn mirror() -> (tempfile::TempDir, Mirror) {

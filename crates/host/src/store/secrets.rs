@@ -4,8 +4,9 @@
 //! every event before it is recorded. All views are made from the record, so they cannot show them either. The raw
 //! output of agents and commands keeps every byte, in files that only this user can read.
 
-use dogwatch_core::record::event::Event;
+use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::text::redact::{HIDDEN, names_secret};
+use dogwatch_core::time::moment::Moment;
 use memchr::memmem;
 use serde_json::Value;
 use std::borrow::Cow;
@@ -141,10 +142,14 @@ impl Secrets {
         if self.0.is_empty() {
             return event;
         }
-        let Ok(json) = serde_json::to_vec(&event) else { return event };
-        let Some(hidden) = self.hide_in_json(&json) else { return event };
-        let read = serde_json::from_slice(&hidden).ok().and_then(|value| read_whole(&value));
-        read.or_else(|| self.hide_in_free_text(&json)).unwrap_or(event)
+        // The number and the time do not matter: only the event is returned.
+        let recorded = Recorded::new(1, Moment::default(), event);
+        let hidden = dogwatch_codec::to_string(&recorded).ok().and_then(|json| {
+            let hidden = self.hide_in_json(json.as_bytes())?;
+            let read = serde_json::from_slice(&hidden).ok().and_then(|value| read_whole(&value));
+            read.or_else(|| self.hide_in_free_text(json.as_bytes()))
+        });
+        hidden.unwrap_or(recorded.event)
     }
 
     /// Returns a JSON document with every secret in its texts replaced, if there is one.
@@ -201,13 +206,14 @@ impl Secrets {
 
 /// Reads an event, unless a part of it would be lost. Unknown words are accepted in some places, as something else.
 fn read_whole(value: &Value) -> Option<Event> {
-    let event = serde_json::from_slice(value.to_string().as_bytes()).ok()?;
+    let recorded = dogwatch_codec::read(value.to_string().as_bytes()).ok()?;
     let texts = |mut value: Value| {
         let mut texts = Vec::new();
         each_text(&mut value, "", &mut |field, text| texts.push((field.to_owned(), text.clone())));
         texts
     };
-    (texts(serde_json::to_value(&event).ok()?) == texts(value.clone())).then_some(event)
+    let written = serde_json::from_str(&dogwatch_codec::to_string(&recorded).ok()?).ok()?;
+    (texts(written) == texts(value.clone())).then_some(recorded.event)
 }
 
 /// Visits the texts of a document, each with the name of its field.

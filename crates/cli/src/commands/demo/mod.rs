@@ -101,7 +101,7 @@ impl Play {
                 Ok(0) => break,
                 Ok(n) => {
                     let mut events = Vec::new();
-                    lines.feed(&buffer[..n], |line| events.extend(serde_json::from_slice(line.bytes)));
+                    lines.feed(&buffer[..n], |line| events.extend(dogwatch_codec::read(line.bytes)));
                     events.iter().for_each(|event| self.show(event));
                 }
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}

@@ -77,8 +77,8 @@ fn forward_events(found: &FoundRun, after: u64, to: SyncSender<Update>) -> Resul
             match event {
                 // An event of a later version may be unknown here; skip it.
                 Ok(event) => {
-                    let Ok(event) = serde_json::from_str(&event.data) else { continue };
-                    if to.send(Update::Event(event)).is_err() {
+                    let Ok(event) = dogwatch_codec::read(event.data.as_bytes()) else { continue };
+                    if to.send(Update::Event(Box::new(event))).is_err() {
                         return;
                     }
                 }

@@ -154,7 +154,7 @@ fn read(found: &FoundRun, wanted: Wanted<'_>, mut each: impl FnMut(&Look)) -> Re
     while let Some(line) = lines.next_line().map_err(cannot)? {
         // `status` and `resume` report lines that are not events.
         if is_wanted(line)
-            && let Ok(event) = serde_json::from_slice::<Recorded>(line)
+            && let Ok(event) = dogwatch_codec::read(line)
         {
             look.take(wanted, event);
             each(&look);

@@ -11,7 +11,6 @@ use crate::completing;
 use crate::error::CliError;
 use crate::runs::{Which, note};
 use dogwatch_config::nearest;
-use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::watch::replay::{IterationName, JournalReplay, Replayed, SessionName};
 use dogwatch_host::store::journal;
@@ -140,7 +139,7 @@ fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliE
         (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
     let mut replay = JournalReplay::new(other);
     while lines.next()?.is_some() {
-        match serde_json::from_slice::<Recorded>(lines.current()) {
+        match dogwatch_codec::read(lines.current()) {
             Ok(recorded) => replay.take(&recorded),
             // The supervisor died while it wrote this line.
             Err(_) if !lines.is_whole() => note(&lines.located("skipped a torn last line")),

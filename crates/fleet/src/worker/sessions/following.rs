@@ -6,7 +6,7 @@ use crate::names::{self, JobId};
 use crate::operator::journal::{Pieces, Taken};
 use crate::record::{JobRecord, JobState};
 use crate::worker::holding::sleep_until;
-use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::event::Event;
 use dogwatch_core::record::words::{self, Style, Weight};
 use dogwatch_core::time::moment::Boot;
 use std::time::Duration;
@@ -184,7 +184,7 @@ impl Following {
     }
 
     async fn report(&mut self, line: &[u8], talk: &Talk<UnixStream>) {
-        let Ok(recorded) = serde_json::from_slice::<Recorded>(line) else { return };
+        let Ok(recorded) = dogwatch_codec::read(line) else { return };
         if recorded.seq <= self.last {
             return;
         }

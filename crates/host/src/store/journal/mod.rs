@@ -184,7 +184,7 @@ fn retry(ask: impl Fn() -> io::Result<Metadata>) -> io::Result<Metadata> {
 }
 
 fn chained(recorded: &Recorded, prev: &str) -> io::Result<String> {
-    let mut line = escape_json(&serde_json::to_string(recorded)?).into_owned();
+    let mut line = escape_json(&dogwatch_codec::to_string(recorded)?).into_owned();
     line.pop();
     line.push_str(",\"prev\":\"");
     line.push_str(prev);

@@ -219,20 +219,14 @@ pub enum BadLine {
 
 /// Parses the event that follows event `last`. Also returns the hash of the previous line that it contains.
 pub fn parse(line: &[u8], last: u64) -> Result<(Recorded, String), BadLine> {
-    #[derive(Deserialize)]
-    struct Chained {
-        v: u32,
-        #[serde(default)]
-        prev: String,
-    }
     let bad = |e: serde_json::Error| BadLine::NotAnEvent(e.to_string());
-    let head: Chained = serde_json::from_slice(line).map_err(bad)?;
+    let head = dogwatch_codec::Head::of(line).map_err(bad)?;
     if head.v > FORMAT {
         return Err(BadLine::Newer(head.v));
     }
-    let recorded: Recorded = serde_json::from_slice(line).map_err(bad)?;
+    let recorded = head.read(line).map_err(bad)?;
     match recorded.seq {
-        found if Some(found) == last.checked_add(1) => Ok((recorded, head.prev)),
+        found if Some(found) == last.checked_add(1) => Ok((recorded, head.prev.into_owned())),
         found => Err(BadLine::Gap { last, found }),
     }
 }

@@ -12,7 +12,6 @@ use crate::store::home::{self, make_private};
 use crate::store::journal::{self, Tail};
 use crate::store::safe_file;
 use dogwatch_core::record::event::Event;
-use dogwatch_core::record::event::Recorded;
 use dogwatch_core::settings::{ReaderName, WatchPolicy};
 use dogwatch_core::text::figures::count;
 use dogwatch_core::watch::limits::{Kind, Sample};
@@ -191,7 +190,7 @@ fn of_journal(path: &Path) -> io::Result<Vec<Known>> {
     let mut replay = JournalReplay::new(None::<fn(&WatchPolicy, ReaderName) -> WatchPolicy>).measuring();
     let mut place = None;
     while let Some(line) = lines.next_line()? {
-        let Ok(recorded) = serde_json::from_slice::<Recorded>(line) else { continue };
+        let Ok(recorded) = dogwatch_codec::read(line) else { continue };
         if let (None, Event::RunStarted(run)) = (&place, &recorded.event) {
             place = Some(run.work_dir.clone());
         }
