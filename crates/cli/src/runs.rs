@@ -242,6 +242,14 @@ impl FoundRun {
         if let Event::RunStarted(started) = first.event { Some(*started) } else { None }
     }
 
+    /// Returns the error for a node that the run does not have.
+    pub fn has_no_node(&self, name: &str) -> CliError {
+        CliError::with_help(
+            format!("run {} has no node `{name}`", self.id),
+            format!("`dogwatch status {}` lists its nodes", self.tail()),
+        )
+    }
+
     /// Reads the journal of the run. Prints a warning if it is not as dogwatch wrote it.
     pub fn record(&self) -> Result<Loaded, CliError> {
         let (loaded, integrity) = self.judged_record()?;

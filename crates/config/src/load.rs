@@ -270,7 +270,7 @@ fn settings(
 
 /// Reports a prompt that is empty or uses the output of a command that the file does not declare.
 fn check_prompt(source: Source<'_>, layers: &Layers<'_>, body: &str, diagnostics: &mut Diagnostics) {
-    if body.trim().is_empty() && !source.text.is_empty() {
+    if body.trim().is_empty() {
         let end = source.text.trim_end().len();
         let diagnostic = diagnostics.error(source, end..end, "the prompt is empty");
         diagnostic.help("write the prompt below the frontmatter");

@@ -233,6 +233,10 @@ fn an_empty_prompt_is_an_error() {
         let errors = Case::file(&format!("---\nagent: sh\n---\n{body}")).load().unwrap_err();
         assert!(lines(&errors)[0].ends_with("the prompt is empty"), "{errors:?}");
     }
+    for file in ["", " \n"] {
+        let errors = Case::file(file).set(&["agent=sh"]).load().unwrap_err();
+        assert!(lines(&errors)[0].ends_with("the prompt is empty"), "{errors:?}");
+    }
 }
 
 #[test]

@@ -36,6 +36,15 @@ struct Subject {
 }
 
 impl Args {
+    /// Returns an error for a node that the run does not have: no event would ever be printed.
+    fn check_node(&self, found: &FoundRun) -> Result<(), CliError> {
+        let (Some(name), Some(started)) = (&self.node, found.started()) else { return Ok(()) };
+        match started.nodes.iter().any(|node| node.as_str() == name) {
+            true => Ok(()),
+            false => Err(found.has_no_node(name)),
+        }
+    }
+
     /// Returns whether an event belongs to the selected node and iteration.
     fn selects(&self, line: &[u8]) -> bool {
         if self.node.is_none() && self.iteration.is_none() {
@@ -52,6 +61,7 @@ impl Args {
 pub fn run(args: &Args) -> Result<u8, CliError> {
     let found = args.which.find()?;
     found.check_record();
+    args.check_node(&found)?;
     if args.follow && found.is_live() { follow(args, &found) } else { from_record(args, &found) }
 }
 

@@ -11,7 +11,7 @@ use dogwatch_host::store::secrets;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Run a command and stop it when it is stuck
 ///
@@ -72,6 +72,12 @@ Exit codes:
 
 /// Runs `dogwatch exec` and returns the exit code.
 pub fn run(args: Args) -> Result<u8, CliError> {
+    if args.json.as_deref() == Some(Path::new("-")) {
+        return Err(CliError::with_help(
+            "--json needs a file: stdout belongs to the command",
+            "name a file, or `./-` for a file with that name",
+        ));
+    }
     let reader = ReaderName::named(&args.agent).unwrap_or(ReaderName::Plain);
     secrets::install(&[]);
     let policy = policy(&args, reader)?;

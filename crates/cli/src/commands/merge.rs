@@ -171,7 +171,7 @@ fn wanted(args: &Args, found: &FoundRun, started: &RunStarted, view: &View) -> R
     }
     let status = format!("`dogwatch status {}` shows its nodes", found.tail());
     Err(match (&args.node, view.nodes.iter().find(|node| fits(node))) {
-        (Some(name), None) => CliError::with_help(format!("run {} has no node `{name}`", found.id), status),
+        (Some(name), None) => found.has_no_node(name),
         (Some(name), Some(node)) if node.state != NodeState::Done => CliError::with_help(
             format!("node `{name}` of run {} is not done: {}", found.id, node.state.as_str()),
             status,

@@ -112,8 +112,17 @@ fn live_text(now: Moment, view: &View, columns: usize) -> Option<String> {
             Some(format!("{text}{}", HINTS.into_iter().find(fits).unwrap_or_default()))
         }
         Doing::Checking => Some("  running checks".to_owned()),
-        Doing::Nothing | Doing::Preparing => None,
+        Doing::Preparing => preparing(now, view, node),
+        Doing::Nothing => None,
     })
+}
+
+/// Returns how long the commands before the session have been running. Without commands there is nothing to wait for.
+fn preparing(now: Moment, view: &View, node: &NodeView) -> Option<String> {
+    let settings = &view.started.as_ref()?.settings.nodes.first()?.settings;
+    let since = node.current.before_session()?;
+    let runs = !settings.commands.is_empty() || settings.work_when.is_some();
+    runs.then(|| format!("  running commands for {}", words::clock(now.awake.since(since))))
 }
 
 /// Returns the agent's newest open tool call.

@@ -181,6 +181,7 @@ fn bad_usage_exits_with_2_and_starts_nothing() {
         (&["--set", "delay=5m"], "watchdog.KEY=VALUE"),
         (&["--workspace", "nowhere"], "help: --workspace DIR is a directory"),
         (&["--json", "nowhere/events"], "nowhere/events"),
+        (&["--json", "-"], "stdout belongs to the command"),
     ] {
         let done = Running::start(command(&project, options, &touch)).finish();
         done.assert_code(2);

@@ -264,6 +264,18 @@ fn events_prints_the_record_and_follows_it_with_f_until_the_run_ends() {
 }
 
 #[test]
+fn events_of_a_node_that_does_not_exist_are_an_error() {
+    let (project, run, _) = waiting(&[]);
+    assert!(!project.call(&["events", "--node", "loop"]).assert_code(0).events().is_empty());
+    for args in [&["events", "--node", "lop"][..], &["events", "-f", "--node", "lop"]] {
+        let none = project.call(args);
+        none.assert_code(2);
+        assert!(none.stderr.contains("has no node `lop`"), "{}", none.stderr);
+    }
+    run.kill();
+}
+
+#[test]
 fn following_the_events_of_a_killed_run_ends_with_an_error() {
     let (project, run, _) = waiting(&[]);
     let mut following = project.start(&["events", "-f"]);
@@ -370,6 +382,10 @@ fn the_status_of_a_stopped_run_comes_from_its_record_quickly() {
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());
     assert_eq!((&status["state"], &status["live"]), (&json!("waiting"), &json!(true)));
     assert!(status["nodes"][0]["doing"]["left_s"].is_number(), "its process lives, so time passes");
+    let shown = project.call(&["status"]);
+    shown.assert_code(0);
+    let why = format!("is stopped; `fg` in its terminal or `kill -CONT {}` continues it", run.pid());
+    assert!(shown.stderr.contains(&why), "{}", shown.stderr);
     let began = Instant::now();
     assert!(ask(&project, &["ps"]).contains(&id));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());

@@ -164,6 +164,17 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
 }
 
 #[test]
+fn on_a_terminal_a_live_line_shows_that_commands_are_running() {
+    let project = Project::acting_with("commands: [{name: slow, run: cat gate}]\n", "say hi");
+    let gate = project.gate("gate");
+    let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
+    tty.wait_for("running commands for 1s");
+    gate.open();
+    assert_eq!(tty.finish().0, Some(0));
+    project.assert_no_process_left();
+}
+
+#[test]
 fn on_a_terminal_the_first_line_is_cut_to_its_width_and_keeps_the_run_and_the_time() {
     let project = Project::acting(&format!("say {}", "long ".repeat(30)));
     let (code, screen) = Tty::start(&project, &["run", "loop", "-n", "1", "--utc"]).finish();

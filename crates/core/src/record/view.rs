@@ -149,6 +149,13 @@ pub struct CurrentIteration {
     pub lost_after: Option<Dur>,
 }
 
+impl CurrentIteration {
+    /// Returns when the iteration started, unless its session has ended.
+    pub fn before_session(&self) -> Option<Awake> {
+        self.started.filter(|_| self.session == Dur::ZERO)
+    }
+}
+
 /// The end of a node's last iteration and of its last session.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct LastIteration {

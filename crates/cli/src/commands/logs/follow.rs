@@ -45,7 +45,7 @@ struct Follower<'a> {
 pub fn follow(found: &FoundRun, node: Option<&str>, stderr: bool, out: &mut Out) -> Result<(), Stop> {
     let look = record::latest_session(found, node)?;
     if let Some(unknown) = node.filter(|node| !look.has_node(node)) {
-        return Err(CliError::usage(format!("run {} has no node `{unknown}`", found.id)).into());
+        return Err(found.has_no_node(unknown).into());
     }
     let after = look.seen.as_ref().map_or(0, |seen| seen.seq.saturating_sub(1));
     let (sender, updates) = sync_channel(MAX_UPDATES);

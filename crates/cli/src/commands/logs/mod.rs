@@ -99,10 +99,7 @@ fn head(seen: &IterationRecord, of_several: bool) -> ShownLine {
 
 fn no_such(found: &FoundRun, wanted: Wanted<'_>, look: &Look) -> CliError {
     if let Some(unknown) = wanted.node.filter(|node| !look.has_node(node)) {
-        return CliError::with_help(
-            format!("run {} has no node `{unknown}`", found.id),
-            format!("`dogwatch status {}` lists its nodes", found.tail()),
-        );
+        return found.has_no_node(unknown);
     }
     match wanted.iteration {
         Some(n) => CliError::with_help(

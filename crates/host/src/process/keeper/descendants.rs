@@ -216,6 +216,11 @@ impl Stat {
     }
 }
 
+/// Returns whether a process is stopped by a signal, as by Ctrl-Z.
+pub fn is_stopped(pid: u32) -> bool {
+    i32::try_from(pid).ok().and_then(stat_of).is_some_and(|stat| stat.is_stopped())
+}
+
 /// Reads and parses `/proc/PID/stat`: `pid (comm) state ppid …`. The name may contain parentheses and spaces.
 pub fn stat_of(pid: i32) -> Option<Stat> {
     parse_stat(&fs::read(format!("/proc/{pid}/stat")).ok()?)

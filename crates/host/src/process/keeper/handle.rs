@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use dogwatch_core::run::keeper_deadline::{KeeperCheck, KeeperDeadline, KeeperState};
 
 use super::adopted::{self, Ended};
-use super::descendants::stat_of;
+use super::descendants::is_stopped;
 use super::link::{Link, Received};
 use super::order::{Order, Report};
 use super::{ARGUMENT, NAME, OPERATOR_ARGUMENT, wire};
@@ -132,7 +132,7 @@ impl Keeper {
 
     /// Resumes the keeper with SIGCONT. Returns the state it was in before.
     pub fn nudge(&self) -> KeeperState {
-        let stopped = i32::try_from(self.pid()).ok().and_then(stat_of).is_some_and(|stat| stat.is_stopped());
+        let stopped = is_stopped(self.pid());
         self.signal(Signal::CONT);
         match stopped {
             true => KeeperState::Stopped,

@@ -36,6 +36,7 @@ mod start;
 pub mod wire;
 
 pub use adopted::kill_with_tree;
+pub use descendants::is_stopped;
 pub(crate) use descendants::stat_of;
 pub use dogwatch_core::run::job::Exit;
 pub use handle::{Keeper, KeeperLostError, is_lost};
