@@ -6,7 +6,6 @@ use crate::screen::wrap_for;
 use clap::error::{ContextKind, ContextValue};
 use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_config::nearest;
-use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
 use dogwatch_host::store::secrets;
 use std::io::Write;
@@ -18,8 +17,8 @@ pub enum CliError {
     Usage { message: String, help: Option<String> },
     /// Diagnostics about files or flags; nothing was started.
     Diagnostics(Vec<Diagnostic>),
-    /// Another run holds this loop; its id, if it is known and alive.
-    Held { message: String, run: Option<RunId> },
+    /// Another run holds this loop; the command that stops it, if it is known and alive.
+    Held { message: String, stop: Option<String> },
     /// An internal error, or a failure of the operating system.
     Internal { message: String },
 }
@@ -77,11 +76,10 @@ impl CliError {
                 }
             }
             CliError::Diagnostics(diagnostics) => print_diagnostics(diagnostics),
-            CliError::Held { message, run } => {
+            CliError::Held { message, stop } => {
                 error_line(message);
-                let stop = run
-                    .as_ref()
-                    .map_or(String::new(), |run| format!(", or stop it with `dogwatch stop {run}`"));
+                let stop =
+                    stop.as_ref().map_or(String::new(), |command| format!(", or stop it with `{command}`"));
                 print_line(&format!("help: wait for that run to end{stop}"));
             }
             CliError::Internal { message } => error_line(message),

@@ -7,6 +7,7 @@ use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::text::printable;
+use dogwatch_host::process::keeper::is_stopped;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{self, Integrity, Loaded, Tail};
@@ -306,6 +307,9 @@ impl FoundRun {
         if !self.is_live() {
             return Err(self.not_running());
         }
+        if let Some((problem, help)) = self.suspended() {
+            return Err(CliError::with_help(problem, help));
+        }
         let answer: Result<Response, CliError> = self.client().and_then(|mut client| {
             let answer = client.post(&format!("/v1/{what}"), body);
             answer.map_err(|e| CliError::usage(format!("run {}: {e}", self.id)))
@@ -316,6 +320,18 @@ impl FoundRun {
             Err(_) if self.is_dying() => Err(self.not_running()),
             Err(failure) => Err(failure),
         }
+    }
+
+    /// Describes a live run whose supervisor is stopped by a signal, as by Ctrl-Z, and how to continue it. Such a run answers
+    /// nothing.
+    pub fn suspended(&self) -> Option<(String, String)> {
+        let pid = Registry::of_user().find(&self.id)?.pid;
+        (self.is_live() && is_stopped(pid)).then(|| {
+            (
+                format!("run {} is suspended: its process {pid} is stopped", self.id),
+                format!("continue it with `fg` in its terminal or with `kill -CONT {pid}`"),
+            )
+        })
     }
 
     /// Returns whether a live run waits and no iteration is running.

@@ -1,6 +1,7 @@
 //! Supervises a run to its end: connects the lock, the record, the API, the screen and the driver.
 
 use crate::error::{CliError, warn};
+use crate::local;
 use crate::log_dir::LogDir;
 use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
@@ -43,8 +44,10 @@ pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, CliError> {
 fn refuse(error: &LockError) -> CliError {
     let message = error.to_string();
     match error {
-        LockError::Held(holder) => CliError::Held { message, run: Some(holder.run.clone()) },
-        LockError::HeldUnsigned | LockError::StillEnding(_) => CliError::Held { message, run: None },
+        LockError::Held(holder) => {
+            CliError::Held { message: local::times(&message), stop: Some(stop_command(holder)) }
+        }
+        LockError::HeldUnsigned | LockError::StillEnding(_) => CliError::Held { message, stop: None },
         LockError::Io { .. } => CliError::with_help(
             message,
             "dogwatch keeps its locks there; make it writable, or set XDG_STATE_HOME to another directory",
@@ -52,6 +55,14 @@ fn refuse(error: &LockError) -> CliError {
         LockError::StateDir { .. } => {
             CliError::with_help(message, "choose another directory with --state-dir")
         }
+    }
+}
+
+/// Returns the command that stops the run. A run whose record was removed hears only signals.
+fn stop_command(holder: &Holder) -> String {
+    match Registry::of_user().has_lost(&holder.run) {
+        true => format!("kill {}", holder.pid),
+        false => format!("dogwatch stop {}", holder.run),
     }
 }
 
@@ -68,7 +79,7 @@ fn end_orphans(before: &[Mark]) -> Result<Vec<Input>, CliError> {
             }
             (_, false) => {
                 let message = format!("cannot kill the leftover processes of run {}", mark.run);
-                return Err(CliError::Held { message, run: None });
+                return Err(CliError::Held { message, stop: None });
             }
         }
     }

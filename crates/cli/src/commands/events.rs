@@ -20,6 +20,9 @@ pub struct Args {
     /// Include observations
     #[arg(long)]
     observed: bool,
+    /// Accepted because other commands have it: events are always printed as JSON
+    #[arg(long = "json", hide = true)]
+    _json: bool,
     /// Print only events of this node
     #[arg(long, value_name = "NAME")]
     node: Option<String>,

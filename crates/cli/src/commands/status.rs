@@ -2,11 +2,9 @@ mod text;
 
 use crate::error::CliError;
 use crate::runs::{FoundRun, Which, note};
-use dogwatch_core::record::event::{Event, Recorded};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_host::clock;
-use dogwatch_host::process::keeper::is_stopped;
 pub use text::{headline, text};
 
 /// Show the status of a run
@@ -33,9 +31,12 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let status = match answer(&found) {
         Some(status) => status,
         None => {
-            let (status, events) = from_record(&found)?;
+            let status = from_record(&found)?;
             if status.live {
-                note_silence(&found, &events);
+                note(&match found.suspended() {
+                    Some((problem, help)) => format!("{problem}; {help}"),
+                    None => format!("run {} does not answer; this is from its record", found.id),
+                });
             }
             status
         }
@@ -45,7 +46,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 
 /// Returns the status of a run: from the run itself if it is live, otherwise from its record.
 pub fn status(found: &FoundRun) -> Result<Status, CliError> {
-    answer(found).map_or_else(|| Ok(from_record(found)?.0), Ok)
+    answer(found).map_or_else(|| from_record(found), Ok)
 }
 
 fn answer(found: &FoundRun) -> Option<Status> {
@@ -54,28 +55,11 @@ fn answer(found: &FoundRun) -> Option<Status> {
     Some(status.with_record_problem(problem))
 }
 
-fn from_record(found: &FoundRun) -> Result<(Status, Vec<Recorded>), CliError> {
+fn from_record(found: &FoundRun) -> Result<Status, CliError> {
     let live = found.is_live();
     let (record, integrity) = found.judged_record()?;
     let status = Status::of(&View::fold(&record.events), live.then(clock::now));
-    Ok((status.with_record_problem(integrity.problem()), record.events))
-}
-
-/// Says why a live run did not answer: usually because of Ctrl-Z.
-fn note_silence(found: &FoundRun, events: &[Recorded]) {
-    #[expect(clippy::wildcard_enum_match_arm, reason = "only the start and resumptions have the process id")]
-    let pid = events.iter().rev().find_map(|recorded| match &recorded.event {
-        Event::RunStarted(started) => Some(started.pid),
-        Event::RunResumed(resumed) => Some(resumed.pid),
-        _ => None,
-    });
-    note(&match pid.filter(|pid| is_stopped(*pid)) {
-        Some(pid) => format!(
-            "run {} is suspended: process {pid} is stopped; `fg` in its terminal or `kill -CONT {pid}` continues it",
-            found.id
-        ),
-        None => format!("run {} does not answer; this is from its record", found.id),
-    });
+    Ok(status.with_record_problem(integrity.problem()))
 }
 
 fn orchestrator(found: &FoundRun) -> Result<serde_json::Value, CliError> {

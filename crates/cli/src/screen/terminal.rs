@@ -57,6 +57,9 @@ impl Reporter for Terminal {
     }
 
     fn tick(&mut self, now: Moment, view: &View) {
+        if in_background() {
+            return;
+        }
         let columns = width().saturating_sub(1);
         let stopping = if view.stopping { STOPPING } else { "" };
         let room = columns.saturating_sub(stopping.len());
@@ -212,6 +215,11 @@ pub fn columns_of(text: &str) -> usize {
         }
     }
     columns
+}
+
+/// Returns whether another job has the terminal: a live line would overwrite what the user types there.
+fn in_background() -> bool {
+    rustix::termios::tcgetpgrp(std::io::stdout()).is_ok_and(|front| front != rustix::process::getpgrp())
 }
 
 /// Returns the width of the terminal on stdout, in columns.

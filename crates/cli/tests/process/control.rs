@@ -384,8 +384,13 @@ fn the_status_of_a_stopped_run_comes_from_its_record_quickly() {
     assert!(status["nodes"][0]["doing"]["left_s"].is_number(), "its process lives, so time passes");
     let shown = project.call(&["status"]);
     shown.assert_code(0);
-    let why = format!("is stopped; `fg` in its terminal or `kill -CONT {}` continues it", run.pid());
+    let why = format!("run {id} is suspended: its process {} is stopped", run.pid());
     assert!(shown.stderr.contains(&why), "{}", shown.stderr);
+    for args in [&["stop"][..], &["pause"], &["wake"], &["tell", &id, "hello"]] {
+        let refused = project.call(args);
+        refused.assert_code(2);
+        assert!(refused.stderr.contains(&why) && refused.stderr.contains("kill -CONT"), "{}", refused.stderr);
+    }
     let began = Instant::now();
     assert!(ask(&project, &["ps"]).contains(&id));
     assert!(began.elapsed() < Duration::from_secs(4), "{:?}", began.elapsed());

@@ -51,6 +51,21 @@ fn after_kill_9_a_run_with_another_user_state_directory_waits_for_the_keeper_too
 
 // promise: 2
 #[test]
+fn a_live_run_without_its_record_is_named_with_its_process() {
+    let project = Project::acting("ready there; await gate");
+    let (there, gate) = (project.fifo("there"), project.gate("gate"));
+    let first = project.start_run(&["-n", "1"]);
+    there.pid();
+    std::fs::remove_dir_all(project.path(".dogwatch")).expect("it existed");
+    let second = project.call(&["run", "loop", "-n", "1"]);
+    second.assert_code(4);
+    assert!(second.stderr.contains(&format!("`kill {}`", first.pid())), "{}", second.stderr);
+    gate.open();
+    first.finish().assert_code(5);
+    project.assert_no_process_left();
+}
+
+#[test]
 fn every_loser_of_a_simultaneous_start_names_the_winner() {
     let project = Project::acting("ready there; await gate");
     let (there, gate) = (project.fifo("there"), project.gate("gate"));

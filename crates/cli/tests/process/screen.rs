@@ -81,6 +81,10 @@ impl Tty {
 
     /// Starts dogwatch with this terminal as its controlling one (`setsid --ctty`), so that Ctrl-C sends a signal.
     fn sized(columns: u16, project: &Project, args: &[&str]) -> Tty {
+        Tty::of(columns, project, env!("CARGO_BIN_EXE_dogwatch"), args)
+    }
+
+    fn of(columns: u16, project: &Project, program: &str, args: &[&str]) -> Tty {
         let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).expect("a terminal");
         grantpt(&master).expect("we own the terminal");
         unlockpt(&master).expect("we own the terminal");
@@ -92,7 +96,7 @@ impl Tty {
         let before = tcgetattr(&slave).expect("a terminal has a state");
         let mut command = Command::new("setsid");
         project.set_environment(&mut command);
-        command.args(["--ctty", "--wait", env!("CARGO_BIN_EXE_dogwatch")]).args(args).env("TERM", "xterm");
+        command.args(["--ctty", "--wait", program]).args(args).env("TERM", "xterm");
         let copy = || slave.try_clone().expect("copies");
         let child = command.stdin(copy()).stdout(copy()).stderr(copy()).spawn().expect("starts");
         drop(command);
@@ -161,6 +165,16 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
     }
     assert!(screen.ends_with('\n') || screen.ends_with("\x1b[0m\r\n"), "{screen:?}");
     project.assert_no_process_left();
+}
+
+#[test]
+fn a_run_in_the_background_draws_no_live_line() {
+    // Two live lines would be drawn while the agent works. The shell keeps the terminal.
+    let project = Project::acting("sleep 2s");
+    let script = format!("set -m; {} run loop -n 1 & wait", env!("CARGO_BIN_EXE_dogwatch"));
+    let (code, screen) = Tty::of(100, &project, "sh", &["-c", &script]).finish();
+    assert!(code == Some(0) && screen.contains("completed in 2."), "{screen:?}");
+    assert!(!screen.contains("working for"), "{screen:?}");
 }
 
 #[test]

@@ -270,6 +270,11 @@ impl Registry {
         }
     }
 
+    /// Returns whether the record of a run that started here is gone.
+    pub fn has_lost(&self, run: &RunId) -> bool {
+        self.file(run).exists() && self.follow(run).is_none()
+    }
+
     fn file(&self, run: &RunId) -> PathBuf {
         self.dir.join(format!("{run}.json"))
     }

@@ -9,8 +9,10 @@ use crate::record::event::{EndedBy, Event, HumanEndedBy, IterationEnd};
 use crate::record::ids::{Iteration, NodeIx};
 use crate::run::ending::{Ending, Facts, judge};
 use crate::run::job::{Job, JobKind, JobReport, SessionExit, Snapshot};
+use crate::text::figures::seconds;
 use crate::text::fingerprint::fingerprint;
 use crate::text::one_line;
+use crate::time::dur::Dur;
 use crate::time::timer::{Deadline, Timer};
 
 /// The most of an agent's last message that goes into the record, in bytes.
@@ -18,6 +20,9 @@ const MAX_SHOWN: usize = 300;
 
 /// How many idle iterations of a node without an `idle` block lead to a notice.
 const IGNORED_IDLE: u64 = 3;
+
+/// How many iterations, in less than how much time, lead to a notice about a loop that nothing slows down.
+const HOT: (u64, Dur) = (20, Dur::from_secs(20));
 
 impl Node {
     pub(super) fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
@@ -183,6 +188,8 @@ impl Node {
         cx.record(event);
         if matches!(judged.ending, Ending::Idle { .. }) {
             self.notice_ignored_idling(cx);
+        } else if judged.ending == Ending::Completed {
+            self.notice_hot_loop(cx);
         }
         Turn::IterationOver(judged.ending)
     }
@@ -195,6 +202,23 @@ impl Node {
                  `idle: {{}}` makes dogwatch wait"
             );
             cx.record(Event::Notice { kind: "idle_ignored".to_owned(), message });
+        }
+    }
+
+    /// Records one notice about an agent that ends at once and is called again and again: most likely it does not work, and
+    /// nothing would end the loop.
+    fn notice_hot_loop(&self, cx: &mut Cx) {
+        let (iterations, within) = HOT;
+        let (settings, node) = (cx.settings(self.ix), cx.view.node(self.ix));
+        let unbounded = settings.max_iterations.is_none() && settings.delay == Dur::ZERO;
+        let took = node.lasted(cx.now.boot);
+        if unbounded && node.counts.iterations == iterations && took < within {
+            let message = format!(
+                "{iterations} iterations took {}; check that the agent works, and set `delay`, `done_when` or \
+                 `max_iterations` if it does",
+                seconds(took)
+            );
+            cx.record(Event::Notice { kind: "hot_loop".to_owned(), message });
         }
     }
 }
