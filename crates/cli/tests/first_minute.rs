@@ -37,7 +37,7 @@ fn without_arguments_it_lists_the_last_runs_in_ten_lines_newest_first() {
     for part in ["  loop  catastrophic  1 iteration: 0 completed, 1 failed, ", "0 of 1 iteration completed"] {
         assert!(lines[1].contains(part), "{part:?} in {text}");
     }
-    assert!(lines[2].contains("  loop  clean  1 iteration: 1 completed, "), "{text}");
+    assert!(lines[2].contains("  loop  clean, unverified  1 iteration: 1 completed, "), "{text}");
     assert!(lines[2].ends_with("\"part 10 done\""), "{text}");
     assert!(lines[8].ends_with("\"part 4 done\""), "{text}");
 }

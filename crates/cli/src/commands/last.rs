@@ -87,7 +87,7 @@ fn when(at: Option<Wall>) -> String {
 
 fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
     match (status.state, &view.ended) {
-        (State::Ended, Some(end)) => (tone(end), end.outcome.to_string()),
+        (State::Ended, Some(end)) => (tone(end), words::outcome(end.outcome, end.verified)),
         (State::Lost, _) => (Tone::Bad, format!("lost; continue with `dogwatch resume {}`", run.tail())),
         (State::Waiting, _) => (Tone::Plain, waiting(status)),
         (State::Paused, _) => {

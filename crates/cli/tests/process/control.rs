@@ -144,8 +144,8 @@ fn an_ended_run_shows_its_outcome_and_refuses_requests() {
     let status = status(&project);
     assert_eq!((&status["state"], &status["live"]), (&json!("ended"), &json!(false)));
     assert_eq!((&status["ended"]["outcome"], &status["ended"]["exit_code"]), (&json!("clean"), &json!(0)));
-    assert!(ask(&project, &["status", &id]).contains("ended: clean"));
-    assert!(ask(&project, &["ps", "-a"]).contains("ended: clean"));
+    assert!(ask(&project, &["status", &id]).contains("ended: clean, unverified"));
+    assert!(ask(&project, &["ps", "-a"]).contains("ended: clean, unverified"));
     for args in [&["stop"][..], &["pause"], &["resume"], &["wake"], &["tell", "hello"]] {
         let done = project.call(args);
         done.assert_code(2);

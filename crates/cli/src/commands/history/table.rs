@@ -4,7 +4,6 @@ use super::History;
 use super::past::{Past, Project};
 use crate::local;
 use crate::screen::{ShownLine, Tone, words};
-use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::status::State;
 use dogwatch_core::text::one_line;
 use dogwatch_host::clock;
@@ -86,10 +85,7 @@ fn cells(run: &Past) -> [String; 9] {
 
 fn outcome(run: &Past) -> String {
     match run.outcome {
-        Some(outcome @ (Outcome::Clean | Outcome::CleanWithFlake)) if run.verified == Some(false) => {
-            format!("{outcome}, unverified")
-        }
-        Some(outcome) => outcome.to_string(),
+        Some(outcome) => words::outcome(outcome, run.verified != Some(false)),
         None => run.state.as_str().to_owned(),
     }
 }

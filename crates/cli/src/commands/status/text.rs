@@ -158,7 +158,8 @@ pub fn headline(status: &Status) -> String {
             format!("belongs to job {job} of a fleet and does not run here; see `dogwatch fleet ls`")
         }
         (None, State::Ended, Some(end)) => {
-            format!("ended: {} ({}), exit code {}", end.outcome, end.reason, end.exit_code)
+            let outcome = words::outcome(end.outcome, end.verified);
+            format!("ended: {outcome} ({}), exit code {}", end.reason, end.exit_code)
         }
         (None, State::Lost, _) => "supervisor died; continue with `dogwatch resume`".to_owned(),
         (None, State::NeedsHuman, _) => "needs human".to_owned(),

@@ -5,8 +5,8 @@ mod parts;
 mod worktree;
 
 pub use parts::{
-    ASLEEP, DRIFTED, NEEDS_HUMAN, call, command, ended_after, ending, failed_checks, killed, result, said,
-    session, tool, wait, waited,
+    ASLEEP, DRIFTED, NEEDS_HUMAN, call, command, ended_after, ending, failed_checks, killed, outcome, result,
+    said, session, tool, wait, waited,
 };
 
 use crate::record::event::words;
