@@ -2,6 +2,7 @@
 
 use crate::diagnostic::{Diagnostics, Source};
 use crate::document::{Entry, Node, Span, Value};
+use crate::keys;
 use crate::layers::{Layer, Layers};
 use crate::limits::MAX_SET_FLAGS;
 use crate::yaml;
@@ -84,7 +85,10 @@ impl FlagLine {
                 .help(self.form());
             return;
         };
-        let value = scalar(&self.text[span.clone()], span);
+        let value = match keys::find(&self.key) {
+            Some(key) if key.kind.holds_texts() => text_value(&self.text[span.clone()], span),
+            Some(_) | None => value(&self.text[span.clone()], span),
+        };
         let entry = Entry { key: self.key.clone(), key_span: self.key_span.clone(), value };
         Layer::of_flag(source, self.flag, layers, diagnostics).entry("", &entry);
     }
@@ -99,10 +103,22 @@ impl FlagLine {
 
 /// Parses a value as YAML if that gives a scalar or a bracketed list or mapping, and takes it as text otherwise:
 /// `--set agent='echo a: b'` must not become a mapping.
-fn scalar(text: &str, span: Span) -> Node {
+fn value(text: &str, span: Span) -> Node {
     let bracketed = text.trim_start().starts_with(['[', '{']);
     match yaml::parse(text, span.start) {
         Ok(node) if bracketed || !matches!(node.value, Value::List(_) | Value::Map(_) | Value::Null) => node,
         _ => Node::new(Value::Text(text.to_owned()), span),
+    }
+}
+
+/// Parses a value for a key that holds texts. `true` is a command there, not a boolean, and the shell has removed the
+/// quotes that would say so in a file.
+fn text_value(text: &str, span: Span) -> Node {
+    let node = value(text, span.clone());
+    match node.value {
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+            Node::new(Value::Text(text.trim().to_owned()), span)
+        }
+        Value::Text(_) | Value::List(_) | Value::Map(_) => node,
     }
 }

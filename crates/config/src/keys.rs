@@ -85,6 +85,17 @@ pub enum Kind {
     Mcp,
 }
 
+impl Kind {
+    /// Returns whether the value is a text, or a list of texts that can be given as one.
+    pub fn holds_texts(self) -> bool {
+        match self {
+            CommandLine | Text | Texts | Checks | Globs | Agents | Webhook | Topic | BotToken | Chat => true,
+            Names | Commands | Flag | Ports | Duration | Span | Limit | Ttl | ToolLimits | Count
+            | CountLimit | UpTo(_) | Factor | Amount | Share | StopAfter | NotifyOn | OneOf(_) | Mcp => false,
+        }
+    }
+}
+
 /// Formats the kind in plain words, as Markdown.
 impl fmt::Display for Kind {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -138,7 +138,9 @@ pub fn items<T>(
             .rejected(),
         Value::List(items) => all(items, |item| read(ctx, item)),
         Value::Text(_) | Value::Map(_) => read(ctx, node).map(|one| vec![one]),
-        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => ctx.must_be(node, what).rejected(),
+        Value::Null | Value::Bool(_) | Value::Int(_) | Value::Float(_) => {
+            ctx.must_hold_text(node, what).rejected()
+        }
     }
 }
 

@@ -64,6 +64,15 @@ impl<'s> Ctx<'_, 's> {
         let label = format!("this is {}", node.kind());
         self.error(&node.span, message).label(label)
     }
+
+    /// Adds the error "`key` must be …" for a value that must be text or a list of texts. A file can quote the value.
+    pub fn must_hold_text(&mut self, node: &Node, what: &str) -> &mut Diagnostic {
+        let diagnostic = self.must_be(node, what);
+        match node.value {
+            Value::Bool(_) | Value::Int(_) | Value::Float(_) => diagnostic.help("put it in quotes"),
+            Value::Null | Value::Text(_) | Value::List(_) | Value::Map(_) => diagnostic,
+        }
+    }
 }
 
 /// Parses `node` as `kind`, or reports an error.
@@ -165,13 +174,7 @@ pub fn text(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<String> {
             ctx.error(&node.span, format!("`{}` contains a NUL character", ctx.path)).rejected()
         }
         Some(text) => Some(text.to_owned()),
-        None => {
-            let diagnostic = ctx.must_be(node, "text");
-            if matches!(node.value, Value::Int(_) | Value::Float(_) | Value::Bool(_)) {
-                diagnostic.help("put it in quotes");
-            }
-            None
-        }
+        None => ctx.must_hold_text(node, "text").rejected(),
     }
 }
 
@@ -179,7 +182,7 @@ fn texts(ctx: &mut Ctx<'_, '_>, node: &Node) -> Option<Vec<String>> {
     if let Value::Text(_) | Value::List(_) = node.value {
         return lists::items(ctx, node, "a list of texts", MAX_TEXTS, text);
     }
-    ctx.must_be(node, "a list of texts").rejected()
+    ctx.must_hold_text(node, "a list of texts").rejected()
 }
 
 /// Parses TCP ports. They are kept as texts, like other lists.

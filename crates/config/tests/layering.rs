@@ -3,7 +3,7 @@ use crate::common;
 
 use common::{Case, lines, with};
 use dogwatch_config::explain::table;
-use dogwatch_config::{Flags, Loaded};
+use dogwatch_config::{Flags, Loaded, Style};
 use dogwatch_core::settings::{Profile, StopAfter};
 use dogwatch_core::time::dur::{Dur, Limit};
 
@@ -368,4 +368,40 @@ fn limits_for_external_agents_come_from_dogwatch_toml() {
         origin(&loaded, "external.session"),
         ("15m".to_owned(), "built-in (profile quick)".to_owned())
     );
+}
+
+#[test]
+fn a_flag_for_a_text_key_takes_its_value_as_text() {
+    for word in ["true", "false", "5", "1.5", "0x10", "1e3", "null", "~", "2026-10-08", ".inf"] {
+        let mut case = Case::file("Hi\n");
+        case.flags.agent = Some(word.to_owned());
+        assert_eq!(case.settings().agent, [word]);
+        let set =
+            |key: &str| Case::file("---\nagent: echo\n---\nHi\n").set(&[&format!("{key}={word}")]).settings();
+        assert_eq!(set("agent").agent, [word]);
+        assert_eq!(set("work_when").work_when.as_deref(), Some(word));
+        assert_eq!(set("done_when").checks.commands, [word]);
+        assert_eq!(set("redact").redact, [word]);
+        assert_eq!(set("recovery.agents").recovery.agents[0].agent, [word]);
+    }
+    // The structure of a value and the other kinds stay.
+    let file = with("");
+    let case = Case::file(&file).set(&["done_when=[make test, 'true']", "credit=true", "max_iterations=3"]);
+    assert_eq!(case.settings().checks.commands, ["make test", "true"]);
+    assert!(case.settings().credit);
+    assert_eq!(Case::file(&file).set(&["done_when=off"]).settings().checks.commands, [""; 0]);
+    assert_eq!(
+        Case::file(&file).set(&["done_when=[true]"]).errors(),
+        ["command line:1:18: `done_when` must be text"]
+    );
+}
+
+#[test]
+fn a_file_that_gives_another_type_for_texts_is_told_to_quote_it() {
+    for line in ["agent: true", "done_when: true", "done_when: [true]", "pin: 5", "setup: true"] {
+        let file = format!("---\nagent: echo\n{line}\n---\nHi\n");
+        let file = if line.starts_with("agent") { file.replace("agent: echo\n", "") } else { file };
+        let found = Case::file(&file).load().unwrap_err();
+        assert!(found[0].render(Style::Plain).contains("help: put it in quotes"), "{line}");
+    }
 }
