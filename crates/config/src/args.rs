@@ -4,6 +4,7 @@ use crate::commands::is_valid_name;
 use crate::diagnostic::{Diagnostics, Source};
 use crate::document::Span;
 use crate::flags::COMMAND_LINE;
+use crate::keys;
 use crate::nearest::nearest;
 use crate::parsed::listed;
 use dogwatch_core::text::shell::quote;
@@ -66,15 +67,31 @@ fn named(
         }
         return;
     }
+    let key = setting_of(name);
     let near = nearest(name, values.iter().map(|(known, _)| known.as_str())).map(str::to_owned);
     let diagnostic = diagnostics.error(line.source(), span, format!("the loop has no argument `{name}`"));
-    match near {
-        Some(near) => diagnostic.help(format!("did you mean `--{near}`?")),
-        None if is_valid_name(name) => {
+    match (near, key) {
+        (_, Some(key)) => diagnostic.help(setting_help(key, value)),
+        (Some(near), None) => diagnostic.help(format!("did you mean `--{near}`?")),
+        (None, None) if is_valid_name(name) => {
             diagnostic.help(format!("declare it in the loop file: `args: [{name}]`"))
         }
-        None => diagnostic,
+        (None, None) => diagnostic,
     };
+}
+
+/// Returns the setting that an unknown option names, as in `--max-iterations`.
+fn setting_of(option: &str) -> Option<&'static str> {
+    keys::find(&option.replace('-', "_")).map(|key| key.path)
+}
+
+fn setting_help(key: &str, value: Option<&str>) -> String {
+    let value = value.filter(|value| !value.trim().is_empty());
+    let set = format!("--set {}", quote(&format!("{key}={}", value.unwrap_or("VALUE"))));
+    match key {
+        "max_iterations" => format!("use `-n {}` or `{set}`", quote(value.unwrap_or("N"))),
+        _ => format!("use `{set}`"),
+    }
 }
 
 fn positional(
@@ -128,6 +145,7 @@ impl JoinedArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::diagnostic::Style;
 
     fn given(tokens: &[&str], declared: &[&str]) -> Result<Vec<(String, String)>, Vec<String>> {
         let own = |texts: &[&str]| texts.iter().map(|t| t.to_string()).collect::<Vec<_>>();
@@ -182,6 +200,24 @@ mod tests {
         }
         let message = "command line:1:4: the loop declares no arguments, but got `x`";
         assert_eq!(given(&["x"], &[]), Err(vec![message.to_owned()]));
+    }
+
+    #[test]
+    fn an_unknown_option_that_names_a_setting_gets_the_flag_for_it() {
+        for (tokens, help) in [
+            (&["--max-iterations", "3"][..], "use `-n 3` or `--set max_iterations=3`"),
+            (&["--max_iterations=3"], "use `-n 3` or `--set max_iterations=3`"),
+            (&["--max-iterations"], "use `-n N` or `--set max_iterations=VALUE`"),
+            (&["--done-when", "make test"], "use `--set 'done_when=make test'`"),
+            (&["--watchdog.session", "1h"], "use `--set watchdog.session=1h`"),
+            (&["--topic", "x"], "declare it in the loop file: `args: [topic]`"),
+        ] {
+            let mut diagnostics = Diagnostics::default();
+            let own: Vec<String> = tokens.iter().map(|token| token.to_string()).collect();
+            assign(&own, &Known { declared: &[], referenced: &[] }, &mut diagnostics);
+            let shown = diagnostics.into_vec()[0].render(Style::Plain);
+            assert!(shown.contains(help), "{shown}");
+        }
     }
 
     #[test]
