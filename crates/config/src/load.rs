@@ -238,7 +238,9 @@ pub fn is_too_long(source: Source<'_>, part: &str, max: usize, diagnostics: &mut
 fn missing_agent(source: Source<'_>, diagnostics: &mut Diagnostics) {
     let help = match frontmatter::split(source.text).shape {
         Shape::Fenced => "name the agent to run, for example `agent: claude`",
-        Shape::NoFence => "start the file with the lines `---`, `agent: claude`, `---`",
+        Shape::NoFence => {
+            "start the file with the lines `---`, `agent: claude`, `---`, or pass `--agent claude`"
+        }
         Shape::NeverClosed => "the frontmatter is not closed; end it with a `---` line",
         Shape::NotAtStart => "the opening `---` must be the first line, with no whitespace before it",
     };

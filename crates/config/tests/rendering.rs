@@ -79,6 +79,17 @@ error: `agent` is missing
   |
   = help: the frontmatter is not closed; end it with a `---` line"
     );
+    assert_eq!(
+        rendered("Do the work."),
+        "\
+error: `agent` is missing
+ --> RALPH.md:1:1
+  |
+1 | Do the work.
+  | ^^^^^^^^^^^^
+  |
+  = help: start the file with the lines `---`, `agent: claude`, `---`, or pass `--agent claude`"
+    );
 }
 
 #[test]
