@@ -35,7 +35,6 @@ fn loop_15_an_agent_is_required() {
         ("---\ndelay: 1\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
         ("---\nagent:\n---\nHi", "RALPH.md:1:1: `agent` is missing"),
         ("Hi", "RALPH.md:1:1: `agent` is missing"),
-        ("", "RALPH.md:1:1: `agent` is missing"),
         ("---\nagent: ''\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
         ("---\nagent: '  '\n---\nHi", "RALPH.md:2:8: `agent` is empty"),
         ("---\nagent: 5\n---\nHi", "RALPH.md:2:8: `agent` must be text"),
@@ -44,6 +43,8 @@ fn loop_15_an_agent_is_required() {
     ] {
         assert_eq!(Case::file(file).errors(), [error], "{file:?}");
     }
+    let empty = ["RALPH.md:1:1: the prompt is empty", "RALPH.md:1:1: `agent` is missing"];
+    assert_eq!(Case::file("").errors(), empty);
 }
 
 #[test]
