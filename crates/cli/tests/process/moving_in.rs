@@ -384,6 +384,19 @@ fn a_converted_file_never_replaces_another() {
 }
 
 #[test]
+fn a_second_conversion_says_that_the_file_exists() {
+    let house = House::with(&[("ralph.yml", "event_loop: {max_iterations: 3}\n"), ("PROMPT.md", "Go on.\n")]);
+    house.call(&["init", "--from", "."]).assert_code(0);
+    let written = house.project.read("RALPH.md");
+    let again = house.call(&["init", "--from", "."]);
+    again.assert_code(2);
+    assert!(again.stderr.contains("RALPH.md already exists; it was not changed"), "{}", again.stderr);
+    assert_eq!(house.project.read("RALPH.md"), written);
+    // For another target, the file is a source like the others.
+    house.refused(".", &["files of several tools", "ralphify (./RALPH.md)"]);
+}
+
+#[test]
 fn ralphifys_short_flags_and_arguments_without_dashes_work() {
     let project = Project::new();
     let front = format!("agent: sh -c 'cat; echo; echo oops >&2'\nargs: [focus]\n{GRACES}");

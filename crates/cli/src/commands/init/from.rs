@@ -3,6 +3,7 @@
 
 use super::{Agent, refuse, with_modeline, write_new};
 use crate::error::CliError;
+use crate::loading::LOOP_FILE;
 use crate::schema::File;
 use crate::screen::words;
 use dogwatch_config::diagnostic::{Diagnostic, Severity, Source};
@@ -19,7 +20,7 @@ const MAX_SHOWN: usize = 10;
 
 /// Converts the files at `source` and writes the result to `dir`.
 pub fn run(source: &Path, dir: &Path, agent: Agent) -> Result<u8, CliError> {
-    let (base, tool, file) = find(source)?;
+    let (base, tool, file) = find(source, dir)?;
     let place = base.join(&file);
     let imported = import(&Import { tool, file: &file, dir: &Dir { base: &base }, agent: agent.command() })
         .map_err(CliError::Diagnostics)?;
@@ -44,8 +45,8 @@ pub fn run(source: &Path, dir: &Path, agent: Agent) -> Result<u8, CliError> {
     super::super::print_text(&said(&imported, tool, dir, &path))
 }
 
-/// Returns the directory, the tool and the file that identifies it.
-fn find(source: &Path) -> Result<(PathBuf, Tool, String), CliError> {
+/// Returns the directory, the tool and the file that identifies it. `dir` gets the result.
+fn find(source: &Path, dir: &Path) -> Result<(PathBuf, Tool, String), CliError> {
     let meta = std::fs::metadata(source)
         .map_err(|e| CliError::usage(format!("cannot read {}: {e}", source.display())))?;
     if !meta.is_dir() {
@@ -60,6 +61,12 @@ fn find(source: &Path) -> Result<(PathBuf, Tool, String), CliError> {
         return Ok((base, tool, name));
     }
     let mut found = Tool::detect(&|file| source.join(file).is_file());
+    // The loop file in the target is probably the result of an earlier `init`, not another source.
+    let target = dir.join(LOOP_FILE);
+    let is_target = |file: &str| file == LOOP_FILE && is_same(&source.join(file), &target);
+    if found.len() == 2 && found.iter().any(|(_, file)| is_target(file)) {
+        return Err(refuse(&target, &ErrorKind::AlreadyExists.into()));
+    }
     match found.len() {
         1 => {
             let (tool, file) = found.remove(0);
