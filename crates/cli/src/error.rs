@@ -6,7 +6,7 @@ use crate::screen::wrap_for;
 use clap::error::{ContextKind, ContextValue};
 use dogwatch_config::diagnostic::{Diagnostic, Style};
 use dogwatch_config::nearest;
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{printable, without_error_numbers};
 use dogwatch_host::store::secrets;
 use std::io::Write;
 
@@ -140,52 +140,10 @@ pub fn print_line(text: &str) {
     let _ = writeln!(&stderr, "{}", wrap_for(&stderr, &without_error_numbers(&secrets::hide(text))));
 }
 
-/// Writes the system's errors as the rest of a message: `permission denied` for `Permission denied (os error 13)`.
-fn without_error_numbers(text: &str) -> String {
-    let mut pieces = text.split(" (os error ");
-    let mut out = pieces.next().unwrap_or_default().to_owned();
-    for piece in pieces {
-        match piece.split_once(')') {
-            Some((number, rest)) if number.parse::<i32>().is_ok() => {
-                let reason = out.rfind(": ").map_or(0, |colon| colon + ": ".len());
-                if let Some(first) = out.get_mut(reason..=reason) {
-                    first.make_ascii_lowercase();
-                }
-                out.push_str(rest);
-            }
-            Some(_) | None => {
-                out.push_str(" (os error ");
-                out.push_str(piece);
-            }
-        }
-    }
-    out
-}
-
 /// Prints diagnostics to stderr, in color if stderr is a terminal.
 pub fn print_diagnostics(diagnostics: &[Diagnostic]) {
     let style = if color::on_stderr() { Style::Styled } else { Style::Plain };
     for diagnostic in diagnostics {
         print_line(&format!("{}\n", diagnostic.render(style).trim_end()));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn errors_of_the_system_are_shown_without_their_numbers() {
-        for (from, to) in [
-            (std::io::Error::from_raw_os_error(13).to_string(), "permission denied"),
-            (
-                format!("error: cannot read a: {}; and more", std::io::Error::from_raw_os_error(2)),
-                "error: cannot read a: no such file or directory; and more",
-            ),
-            ("b: C (os error 1) d: É (os error 2)".to_owned(), "b: c d: É"),
-            ("(os error) x (os error y) (os error 3".to_owned(), "(os error) x (os error y) (os error 3"),
-        ] {
-            assert_eq!(without_error_numbers(&from), to);
-        }
     }
 }

@@ -4,7 +4,7 @@ use crate::error::{CliError, print_diagnostics};
 use clap::builder::PossibleValuesParser;
 use dogwatch_config::{Flags, Source, Sources, load};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{printable, without_error_numbers};
 use dogwatch_core::time::dur::{Dur, Limit};
 use dogwatch_host::exec::{self, ExecError, Outcome, Plan};
 use dogwatch_host::store::secrets;
@@ -152,8 +152,8 @@ fn print_messages(outcome: &Outcome) {
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         let ready = poll(&mut [PollFd::from_borrowed_fd(stderr, PollFlags::OUT)], Some(&now));
         if ready.is_ok_and(|ready| ready > 0) {
-            let text =
-                format!("{start}dogwatch exec: {}\n", secrets::hide(&printable(line)).replace('\n', " "));
+            let line = without_error_numbers(&secrets::hide(&printable(line)));
+            let text = format!("{start}dogwatch exec: {}\n", line.replace('\n', " "));
             let _ = rustix::io::write(stderr, text.as_bytes());
         }
         start = "";

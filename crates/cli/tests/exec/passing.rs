@@ -28,7 +28,7 @@ fn output_that_cannot_be_written_is_a_reported_failure() {
         let stderr = String::from_utf8_lossy(&done.stderr).into_owned();
         assert_eq!(done.status.code(), Some(code), "{script}: {stderr}");
         assert!(
-            stderr.contains("dogwatch exec: cannot write to stdout: No space left on device"),
+            stderr.contains("dogwatch exec: cannot write to stdout: no space left on device"),
             "{stderr}"
         );
         project.assert_no_process_left();
@@ -152,10 +152,10 @@ fn a_command_that_cannot_be_executed_is_126_and_a_missing_one_127() {
     let project = Project::new();
     project.file("text", "no program");
     for (program, code, words) in [
-        ("no-such-program", 127, "no-such-program: No such file"),
-        ("./no-such-file", 127, "./no-such-file: No such file"),
-        ("./text", 126, "./text: Permission denied"),
-        ("./loop", 126, "./loop: Permission denied"),
+        ("no-such-program", 127, "no-such-program: no such file or directory\n"),
+        ("./no-such-file", 127, "./no-such-file: no such file or directory\n"),
+        ("./text", 126, "./text: permission denied\n"),
+        ("./loop", 126, "./loop: permission denied\n"),
     ] {
         let done = Running::start(command(&project, &[], &[program])).finish();
         done.assert_code(code);

@@ -28,7 +28,10 @@ fn a_limit_of_the_file_size_costs_output_and_not_the_run() {
     let project = Project::acting_with(&format!("{GRACES}\nmcp: false"), "flood 100kB");
     let done = run(limited(&project, "--fsize=32768", &["run", "loop", "--json", "-n", "1"]));
     assert_eq!(done.assert_code(0).end()["completed"], 1);
-    assert_eq!(kinds(&done.events(), "raw_output_lost").len(), 1);
+    let events = done.events();
+    let lost = kinds(&events, "raw_output_lost");
+    let detail = lost[0]["detail"].as_str().expect("a text");
+    assert!(lost.len() == 1 && detail.contains("file too large ("), "{lost:?}");
     project.assert_no_process_left();
 }
 

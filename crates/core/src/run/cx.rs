@@ -8,8 +8,8 @@ use crate::record::view::View;
 use crate::record::windows::WindowsUsed;
 use crate::run::decision::Decision;
 use crate::settings::{Budget, Plan, ReaderName, Settings};
-use crate::text::clip;
 use crate::text::redact;
+use crate::text::{clip, without_error_numbers};
 use crate::time::dur::Dur;
 use crate::time::moment::Moment;
 use crate::time::timer::Timers;
@@ -141,7 +141,7 @@ impl Cx {
 
     /// Records a problem.
     pub fn trouble(&mut self, kind: &str, detail: String) {
-        self.record(Event::Trouble { kind: kind.to_owned(), detail });
+        self.record(Event::Trouble { kind: kind.to_owned(), detail: without_error_numbers(&detail) });
     }
 
     /// Records a change of a node's state.

@@ -110,6 +110,29 @@ fn skip_csi(chars: &mut Chars<'_>) {
     chars.next_if(|c| ('@'..='~').contains(c));
 }
 
+/// Writes errors of the operating system as the rest of a message: `permission denied` for `Permission denied (os error
+/// 13)`. Their numbers mean nothing to a user.
+pub fn without_error_numbers(text: &str) -> String {
+    let mut pieces = text.split(" (os error ");
+    let mut out = pieces.next().unwrap_or_default().to_owned();
+    for piece in pieces {
+        match piece.split_once(')') {
+            Some((number, rest)) if number.parse::<i32>().is_ok() => {
+                let reason = out.rfind(": ").map_or(0, |colon| colon + ": ".len());
+                if let Some(first) = out.get_mut(reason..=reason) {
+                    first.make_ascii_lowercase();
+                }
+                out.push_str(rest);
+            }
+            Some(_) | None => {
+                out.push_str(" (os error ");
+                out.push_str(piece);
+            }
+        }
+    }
+    out
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -170,5 +193,20 @@ mod tests {
         assert_eq!(one_line("short\nmore", 80), "short");
         assert_eq!(one_line("", 80), "");
         assert_eq!(clip("éé", 4), "éé");
+    }
+
+    #[test]
+    fn errors_of_the_system_are_shown_without_their_numbers() {
+        for (from, to) in [
+            ("Permission denied (os error 13)".to_owned(), "permission denied"),
+            (
+                "error: cannot read a: No such file or directory (os error 2); and more".to_owned(),
+                "error: cannot read a: no such file or directory; and more",
+            ),
+            ("b: C (os error 1) d: É (os error 2)".to_owned(), "b: c d: É"),
+            ("(os error) x (os error y) (os error 3".to_owned(), "(os error) x (os error y) (os error 3"),
+        ] {
+            assert_eq!(without_error_numbers(&from), to);
+        }
     }
 }

@@ -10,7 +10,7 @@ mod system;
 
 use crate::error::CliError;
 use crate::loading::current_dir;
-use dogwatch_core::text::printable;
+use dogwatch_core::text::{printable, without_error_numbers};
 use serde::Serialize;
 use std::path::Path;
 
@@ -60,7 +60,8 @@ pub struct Finding {
 impl Finding {
     /// Returns a finding without a problem.
     pub fn ok(name: &str, found: impl Into<String>) -> Finding {
-        Finding { name: name.to_owned(), level: Level::Ok, found: found.into(), advice: None }
+        let found = without_error_numbers(&found.into());
+        Finding { name: name.to_owned(), level: Level::Ok, found, advice: None }
     }
 
     /// Returns a warning with advice.
@@ -132,5 +133,12 @@ mod tests {
         let expected = "ok       git       2.47\nwarning  watching  too few\n                   raise ";
         assert!(table(&findings).starts_with(expected), "{}", table(&findings));
         assert!(!table(&findings).contains('\u{1b}'));
+    }
+
+    #[test]
+    fn a_finding_has_no_numbers_of_system_errors() {
+        let error = std::io::Error::from_raw_os_error(13);
+        let finding = Finding::problem("record", format!("cannot write to x: {error}"), "");
+        assert_eq!(finding.found, "cannot write to x: permission denied");
     }
 }
