@@ -13,7 +13,7 @@ use dogwatch_core::record::event::{Event, Pin, RunStarted};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::Plan;
-use dogwatch_core::text::{one_line, printable};
+use dogwatch_core::text::{one_line, printable, without_error_numbers};
 use dogwatch_core::time::dur::Limit;
 use dogwatch_host::fs::pins;
 use dogwatch_host::process::caller::is_supervised;
@@ -29,6 +29,11 @@ use std::path::Path;
 const MAX_LISTED: usize = 20;
 /// The most of a value that is shown, in bytes.
 const MAX_VALUE: usize = 100;
+
+/// The kind of the notice about changes.
+const KIND: &str = "settings_changed";
+/// How the notice about changes begins; the id of the last run follows.
+const HEAD: &str = "changed since the last run (";
 
 /// The files that a node pinned.
 type Pinned = (NodeName, Vec<Pin>);
@@ -47,7 +52,8 @@ pub fn changes(file: &LoopFile, loaded: &Loaded) -> Option<Changed> {
     match read(&registry, &last) {
         Err(error) => {
             let dir = last.run_dir.display();
-            lines.push(format!("the record cannot be read, so nothing can be compared: {dir}: {error}"));
+            let why = format!("the record cannot be read, so nothing can be compared: {dir}: {error}");
+            lines.push(without_error_numbers(&why));
         }
         Ok((started, pins, integrity)) => {
             lines.extend(integrity.problem());
@@ -94,7 +100,7 @@ pub fn report(changed: Option<Changed>, strict: bool) -> Result<Option<Input>, C
     if count > MAX_LISTED {
         listed.push(format!("… and {} more", count - MAX_LISTED));
     }
-    let head = format!("changed since the last run ({run})");
+    let head = format!("{HEAD}{run})");
     print_line(&printable(&format!("warning: {head}:")));
     listed.iter().for_each(|line| print_line(&printable(&format!("  {line}"))));
     if strict {
@@ -104,7 +110,14 @@ pub fn report(changed: Option<Changed>, strict: bool) -> Result<Option<Input>, C
         ));
     }
     let message = format!("{head}: {}", listed.join("; "));
-    Ok(Some(Input::Noticed { kind: "settings_changed", message }))
+    Ok(Some(Input::Noticed { kind: KIND, message }))
+}
+
+/// Returns whether [`report`] printed this event already. It prints to stderr, one change per line, also with `--quiet`,
+/// `--json` and `--strict`, which do not show the notice. So the lines of a run leave the notice out.
+pub fn is_reported(event: &Event) -> bool {
+    // `resume` and a changed loop file have notices of the same kind, which nothing else prints.
+    matches!(event, Event::Notice { kind, message } if kind == KIND && message.starts_with(HEAD))
 }
 
 /// The parts of a line of the journal that are read of every event.

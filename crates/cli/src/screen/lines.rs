@@ -6,6 +6,7 @@ use super::wrap::wrap;
 use super::writer::Screen;
 use super::{Show, ShownLine, words};
 use crate::local;
+use crate::since_last_run;
 use dogwatch_core::record::event::{Event, NodeAttempt, NodeState, Recorded, RunEnded, RunStarted, WaitWhy};
 use dogwatch_core::record::ids::NodeName;
 use dogwatch_core::record::view::{NodeView, View};
@@ -71,6 +72,7 @@ impl Formatter {
         match event {
             Event::RunStarted(s) => return self.head(s, at),
             Event::RunEnded(end) => return self.foot(event, end, at, view),
+            _ if since_last_run::is_reported(event) => return Vec::new(),
             _ => {}
         }
         let Some(node) = event.node() else { return main_line(event, at, self.show) };

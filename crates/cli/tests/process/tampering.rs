@@ -186,6 +186,24 @@ fn changed_settings_and_checks_are_listed_before_the_run_and_strict_refuses_them
     project.run(&["-n", "1", "--strict"]).assert_code(0);
 }
 
+#[test]
+fn changes_since_the_last_run_are_printed_once() {
+    for show in [&[][..], &["--quiet"], &["--verbose"]] {
+        let project = weakened();
+        let done = project.call(&[&["run", "loop", "-n", "1"], show].concat());
+        done.assert_code(0);
+        let stdout = String::from_utf8_lossy(&done.stdout);
+        assert_eq!(done.stderr.matches("changed since the last run").count(), 1, "{}", done.stderr);
+        assert_eq!(stdout.matches("changed since the last run").count(), 0, "{stdout}");
+        assert_eq!(kinds(&project.journal(), "settings_changed").len(), 1);
+        std::fs::remove_dir_all(project.path(".dogwatch/runs")).expect("removes");
+        project.call(&["run", "loop", "-n", "1"]).assert_code(0);
+        let journal = project.journal();
+        let notice = kinds(&journal, "settings_changed")[0]["message"].as_str().expect("a text");
+        assert!(notice.ends_with("no such file or directory"), "{notice}");
+    }
+}
+
 /// A loop whose check was weakened after its only run.
 fn weakened() -> Project {
     let project = Project::new();
