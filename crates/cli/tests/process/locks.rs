@@ -49,7 +49,6 @@ fn after_kill_9_a_run_with_another_user_state_directory_waits_for_the_keeper_too
     assert_eq!(project.lines("count"), ["2"]);
 }
 
-// promise: 2
 #[test]
 fn a_live_run_without_its_record_is_named_with_its_process() {
     let project = Project::acting("ready there; await gate");
@@ -65,6 +64,7 @@ fn a_live_run_without_its_record_is_named_with_its_process() {
     project.assert_no_process_left();
 }
 
+// promise: 2
 #[test]
 fn every_loser_of_a_simultaneous_start_names_the_winner() {
     let project = Project::acting("ready there; await gate");
