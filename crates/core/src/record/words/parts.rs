@@ -413,10 +413,8 @@ pub fn result(end: &RunEnded) -> &'static str {
 
 /// Returns an outcome for a list: a success that no check confirmed is `clean, unverified`.
 pub fn outcome(outcome: Outcome, verified: bool) -> String {
-    match outcome {
-        Outcome::Clean | Outcome::CleanWithFlake if !verified => format!("{outcome}, unverified"),
-        _ => outcome.to_string(),
-    }
+    let success = matches!(outcome, Outcome::Clean | Outcome::CleanWithFlake);
+    if success && !verified { format!("{outcome}, unverified") } else { outcome.to_string() }
 }
 
 pub(super) fn run_ended(end: &RunEnded, style: Style) -> String {
