@@ -2,7 +2,7 @@
 
 use crate::completing;
 use crate::error::{CliError, print_line};
-use dogwatch_core::record::event::{Event, RunStarted};
+use dogwatch_core::record::event::{Event, Recorded, RunStarted};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::status::{DoingStatus, NodeStatus, Status};
 use dogwatch_core::record::view::View;
@@ -11,6 +11,7 @@ use dogwatch_host::process::keeper::is_stopped;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{self, Integrity, Loaded, Tail};
+use dogwatch_host::store::lock::{self, Place};
 use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::os::unix::fs::MetadataExt;
@@ -282,7 +283,28 @@ impl FoundRun {
 
     /// Reads the journal and folds it into a view.
     pub fn view(&self) -> Result<View, CliError> {
-        Ok(View::fold(&self.record()?.events))
+        Ok(self.fold(&self.record()?.events))
+    }
+
+    /// Folds the events of the run into a view.
+    pub fn fold(&self, events: &[Recorded]) -> View {
+        let mut view = View::fold(events);
+        self.note_loss(&mut view);
+        view
+    }
+
+    /// Adds to the view of a run that has not ended when its supervisor was lost, if a keeper noted it. The status of a
+    /// live run does not use it.
+    pub fn note_loss(&self, view: &mut View) {
+        let Some(started) = view.started.as_ref().filter(|_| !view.is_over()) else { return };
+        let place = Place {
+            work_dir: Path::new(&started.work_dir),
+            loop_file: Path::new(&started.path),
+            state_dir: &StateDir::at(self.state_dir()),
+        };
+        if let Some(at) = lock::lost_at(place, &self.id) {
+            view.note_loss(at);
+        }
     }
 
     /// Connects to the socket of the run.

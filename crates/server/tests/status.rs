@@ -1,8 +1,8 @@
 //! The content of the status document, whose ages are computed at the moment it is read.
 
 use dogwatch_core::record::event::{
-    Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, WaitEndedBy,
-    WaitWhy,
+    Cause, EndedBy, Event, IterationEnd, NodeCounts, Outcome, Recorded, RunEnded, SessionEnded, Usage,
+    WaitEndedBy, WaitWhy,
 };
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::status::{DoingStatus, OrchestratorStatus, State, Status};
@@ -204,16 +204,7 @@ fn a_pause_has_no_length_and_no_end() {
 #[test]
 fn a_pause_requested_during_a_session_leaves_the_run_working() {
     let mut story = Story::of(|_| {});
-    let argv = Vec::new();
-    story.begin(1).tell(Event::SessionStarted {
-        node: node(),
-        iteration: Iteration(1),
-        pid: 7,
-        argv,
-        agent: 0,
-        resumes: None,
-    });
-    story.tell(Event::Paused {});
+    story.begin(1).tell(session(1)).tell(Event::Paused {});
     assert_eq!((story.status().state, story.status().paused), (State::Working, true));
 }
 
@@ -229,6 +220,42 @@ fn without_a_supervisor_nothing_ages() {
         panic!("{:?}", status.nodes[0].doing)
     };
     assert!(!OrchestratorStatus::of(&story.view, None).running);
+}
+
+fn session(n: u64) -> Event {
+    Event::SessionStarted {
+        node: node(),
+        iteration: Iteration(n),
+        pid: 7,
+        argv: Vec::new(),
+        agent: 0,
+        resumes: None,
+    }
+}
+
+#[test]
+fn a_lost_run_counts_its_open_iteration_and_the_time_until_the_loss() {
+    let mut story = Story::of(|_| {});
+    story.begin(1).tell(session(1));
+    let open = Status::of(&story.view, None);
+    assert_eq!((open.supervised_s, open.unfinished), (Dur::ZERO, 1), "only the events are known");
+    story.view.note_loss(story.now.wall.plus(Dur::from_secs(6)));
+    let lost = Status::of(&story.view, None);
+    assert_eq!(lost.supervised_s, Dur::from_secs(6), "the agent was silent and worked");
+    assert_eq!((lost.spent.unknown_tokens, lost.spent.unknown_cost), (1, 1));
+    let live = story.pass(2).status();
+    assert_eq!((live.unfinished, live.spent.unknown_cost, live.supervised_s), (0, 0, Dur::from_secs(2)));
+    story.tell(Event::RunResumed(plan::resumed()));
+    assert_eq!(story.status().spent.unknown_cost, 1, "the cost of the interrupted session remains unknown");
+}
+
+#[test]
+fn figures_of_an_interrupted_session_are_shown_as_far_as_they_are_recorded() {
+    let mut story = Story::of(|_| {});
+    let usage = Usage { tokens: Some(70), ..Usage::default() };
+    story.begin(1).tell(session(1)).tell(Event::Used { node: node(), iteration: Iteration(1), usage });
+    let spent = Status::of(&story.view, None).spent;
+    assert_eq!((spent.tokens, spent.unknown_tokens, spent.unknown_cost), (70, 0, 1));
 }
 
 #[test]

@@ -74,7 +74,11 @@ fn line(view: &View, run: &FoundRun) -> ShownLine {
     let status = Status::of(view, run.is_live().then(clock::now));
     let name = view.started.as_ref().map_or("?", |started| started.name());
     let (tone, how) = how(&status, view, run);
-    let parts = [words::iterations(&view.totals()), words::span(status.supervised_s), why(view)];
+    let parts = [
+        words::iterations_with(&status.counts, status.unfinished),
+        words::span(status.supervised_s),
+        why(view),
+    ];
     let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
     let text = format!("{}  {}  {name}  {how}  {}", when(status.started_at), run.tail(), parts.join(", "));
     ShownLine { tone, text: printable(&text).replace('\n', " ") }

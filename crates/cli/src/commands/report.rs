@@ -2,7 +2,7 @@ use crate::error::CliError;
 use crate::runs::{FoundRun, Which};
 use changes::Changes;
 use dogwatch_core::record::summary::RunSummary;
-use dogwatch_core::record::view::View;
+use dogwatch_core::record::view::{Used, View};
 use std::path::PathBuf;
 
 mod changes;
@@ -66,7 +66,8 @@ impl Report {
     pub fn of(found: &FoundRun) -> Result<Report, CliError> {
         let live = found.is_live();
         let (record, integrity) = found.judged_record()?;
-        let summary = RunSummary::fold(&record.events);
+        let mut summary = RunSummary::fold(&record.events);
+        found.note_loss(&mut summary.view);
         let (broken_chain, record_problem) = (record.chain.broken(), integrity.problem());
         let changes = Changes::of(found);
         Ok(Report { found: found.clone(), summary, live, broken_chain, record_problem, changes })
@@ -75,6 +76,21 @@ impl Report {
     /// Returns the view of the run.
     pub fn view(&self) -> &View {
         &self.summary.view
+    }
+
+    /// Returns whether the run has neither ended nor a supervisor.
+    pub fn is_lost(&self) -> bool {
+        !self.live && !self.view().is_over()
+    }
+
+    /// Returns the number of iterations that a lost supervisor left open.
+    pub fn unfinished(&self) -> u64 {
+        if self.is_lost() { self.view().open_iterations() } else { 0 }
+    }
+
+    /// Returns the usage of all sessions.
+    pub fn spent(&self) -> Used {
+        if self.is_lost() { self.view().spent_when_lost() } else { self.view().spent() }
     }
 
     /// Returns the last part of the run id, which is enough to select the run.

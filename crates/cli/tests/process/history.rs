@@ -1,7 +1,11 @@
 //! Commands about past runs: `history`, `report` and `tune`.
 
 use crate::kit::{GRACES, Project};
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use serde_json::{Value, json};
+use std::fs::File;
+use std::time::{Duration, UNIX_EPOCH};
 
 fn history(project: &Project, args: &[&str]) -> Value {
     let done = project.call(&[&["history", "--json"], args].concat());
@@ -46,6 +50,44 @@ fn history_is_bounded_and_counts_the_omitted_runs() {
     project.call(&["history", "-n", "0"]).assert_code(2);
     let all = history(&project, &["--all"]);
     assert_eq!(all["runs"].as_array().map(Vec::len), Some(3), "this user has no other projects");
+}
+
+#[test]
+fn a_run_killed_in_a_session_shows_its_time_its_open_iteration_and_unknown_cost() {
+    let project = Project::acting("ready there; hang");
+    let there = project.fifo("there");
+    let run = project.start_run(&[]);
+    there.pid();
+    run.kill();
+    project.wait_until_no_process_left();
+    let lost = &history(&project, &[])["runs"][0];
+    let started = Wall::from_rfc3339(lost["started_at"].as_str().expect("a time")).expect("RFC 3339");
+    // As if the agent had worked without a word until its supervisor was lost.
+    let noted = UNIX_EPOCH + Duration::from_millis(started.plus(Dur::from_millis(65_500)).0.unsigned_abs());
+    for lock in std::fs::read_dir(project.outside("state/dogwatch/locks")).expect("a directory").flatten() {
+        let file = File::options().write(true).open(lock.path()).expect("opens");
+        file.set_modified(noted).expect("sets the time");
+    }
+    let lost = &history(&project, &[])["runs"][0];
+    assert_eq!(
+        (&lost["unfinished"], &lost["cost_usd"], &lost["tokens"]),
+        (&json!(1), &Value::Null, &Value::Null)
+    );
+    for (args, words) in [
+        (&[][..], "1 iteration: 0 completed, 1 unfinished, 1m 05s"),
+        (&["status"], "1 iteration: 0 completed, 1 unfinished"),
+        (&["history"], "1m 05s    1 (1 unfinished)  -       unknown  unknown"),
+        (
+            &["history"],
+            "1 iteration in 1m 05s, 0 failed, 1 unfinished, 0 flakes; tokens unknown; cost unknown",
+        ),
+        (&["report"], "**lost** after 1m 05s"),
+        (&["report"], "1 iteration: 1 unfinished; 1m 05s; tokens unknown, cost unknown"),
+        (&["report"], "| total | tokens unknown | cost unknown |"),
+    ] {
+        let text = project.call(args).text();
+        assert!(text.contains(words), "no {words:?} in {args:?}:\n{text}");
+    }
 }
 
 #[test]

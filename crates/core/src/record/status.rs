@@ -45,6 +45,9 @@ pub struct Status {
     pub nodes: Vec<NodeStatus>,
     /// The iteration counts of all nodes together.
     pub counts: Counts,
+    /// The number of iterations that were open when the supervisor was lost. 0 unless the state is `lost`.
+    #[serde(default)]
+    pub unfinished: u64,
     /// The most recent evidence of any node.
     #[serde(default)]
     pub last_evidence: Option<SeenStatus>,
@@ -327,20 +330,23 @@ impl Status {
     /// without a supervisor ages do not grow, and the clocks in the record may be those of another boot.
     pub fn of(view: &View, now: Option<Moment>) -> Status {
         let started = view.started.as_ref();
-        let counted_to = now.unwrap_or(view.last).boot;
+        let counted_to = now.unwrap_or(view.supervised_last()).boot;
+        let state = state(view, now.is_some());
+        let is_lost = state == State::Lost;
         Status {
             run: started.map(|s| s.run.clone()),
             path: started.map(|s| s.path.clone()),
             work_dir: started.map(|s| s.work_dir.clone()),
-            state: state(view, now.is_some()),
+            state,
             live: now.is_some(),
             paused: view.paused,
             stopping: view.stopping && now.is_some() && !view.is_over(),
             pending_messages: view.pending_messages.clone(),
             nodes: view.nodes.iter().map(|n| NodeStatus::of(n, view, now)).collect(),
             counts: view.totals(),
+            unfinished: if is_lost { view.open_iterations() } else { 0 },
             last_evidence: last_evidence(view),
-            spent: view.spent(),
+            spent: if is_lost { view.spent_when_lost() } else { view.spent() },
             prices: view.prices.clone(),
             windows: windows::of(view, now),
             limit_until: view.limit.filter(|until| *until > now.unwrap_or(view.last).wall),

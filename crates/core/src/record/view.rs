@@ -27,6 +27,7 @@ use crate::watch::health::{Asking, Health, HealthIssue};
 use std::collections::{BTreeMap, BTreeSet};
 
 mod figures;
+mod loss;
 mod node;
 
 pub use figures::{Counts, Doing, LastSeen, Used};
@@ -85,6 +86,8 @@ pub struct View {
     since_day_use: Used,
     /// The end of the run, if it ended.
     pub ended: Option<RunEnded>,
+    /// When the supervisor was lost, if a keeper noted it. No event has it before the run is resumed.
+    lost_at: Option<Wall>,
     /// The pending and the delivered notifications.
     pub notifications: NotificationQueue,
 }
@@ -486,7 +489,7 @@ impl View {
     /// event. A clock that was set adds at most the time between the two supervisors.
     fn supervised_until(&self, at: Moment, resumed: &RunResumed) -> Moment {
         let last = self.last;
-        let after = |wall: Wall| Dur::from_millis(u64::try_from(wall.0 - last.wall.0).unwrap_or(0));
+        let after = |wall: Wall| loss::since(wall, last.wall);
         let lost = resumed.lost_at.filter(|_| self.ended.is_none()).map_or(Dur::ZERO, after);
         let between = if at.boot < last.boot { after(at.wall) } else { at.boot.since(last.boot) };
         last.plus(lost.min(between))
@@ -503,6 +506,7 @@ impl View {
             node.idle_streak.since = node.idle_streak.since.map(|_| at.boot);
             let lasted = node.current.started.map(|began| until.awake.since(began));
             node.current.lost_after = node.current.lost_after.or(lasted);
+            node.usage.ended = node.usage.ended.plus(node.interrupted_usage());
             node.doing = Doing::Nothing;
             node.session.health = Health::default();
             node.session.calls.clear();
@@ -513,6 +517,7 @@ impl View {
             node.failures.resume(until.boot, at.boot);
         }
         self.segment = at.boot;
+        self.lost_at = None;
         self.ended = None;
         self.stopping = false;
     }

@@ -56,11 +56,24 @@ pub fn count(n: u64, one: &str) -> String {
 /// Formats the iterations of a run: `12 iterations: 9 completed (3 idle), 1 failed, 2 timed out, 1 interrupted`.
 /// Interrupted iterations do not count as iterations, but they happened.
 pub fn iterations(counts: &Counts) -> String {
+    iterations_with(counts, 0)
+}
+
+/// Formats the iterations of a run as [`iterations`] does, with those that a lost supervisor left open:
+/// `3 iterations: 2 completed, 1 unfinished`.
+pub fn iterations_with(counts: &Counts, unfinished: u64) -> String {
     let Counts { iterations: _, completed, idle, failed, timed_out, interrupted } = counts;
     let idle = if *idle > 0 { format!(" ({idle} idle)") } else { String::new() };
-    let mut text = format!("{}: {completed} completed{idle}", count(counts.ended(), "iteration"));
-    for (n, how) in [(failed, "failed"), (timed_out, "timed out"), (interrupted, "interrupted")] {
-        if *n > 0 {
+    let mut text =
+        format!("{}: {completed} completed{idle}", count(counts.ended() + unfinished, "iteration"));
+    let others = [
+        (*failed, "failed"),
+        (*timed_out, "timed out"),
+        (*interrupted, "interrupted"),
+        (unfinished, "unfinished"),
+    ];
+    for (n, how) in others {
+        if n > 0 {
             text.push_str(&format!(", {n} {how}"));
         }
     }
@@ -128,6 +141,8 @@ mod tests {
         assert_eq!(iterations(&counts), all);
         let none = Counts { interrupted: 2, ..Counts::default() };
         assert_eq!(iterations(&none), "2 iterations: 0 completed, 2 interrupted");
+        let open = Counts { iterations: 2, completed: 2, ..Counts::default() };
+        assert_eq!(iterations_with(&open, 1), "3 iterations: 2 completed, 1 unfinished");
     }
 
     #[test]

@@ -202,6 +202,13 @@ pub fn mark_loss(file: BorrowedFd<'_>) {
     let _ = rustix::fs::futimens(file, &now);
 }
 
+/// Returns when the supervisor of a run was lost, without taking the lock. `None` if the run did not hold the lock last.
+pub fn lost_at(place: Place<'_>, run: &RunId) -> Option<Wall> {
+    let mut file = safe_file::read(&user_lock(&place)).ok()?;
+    let holder = read_holder(&mut file)?;
+    if holder.run == *run { written(&file) } else { None }
+}
+
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
 
 /// Returns when a file was last written or marked.

@@ -40,6 +40,8 @@ pub struct Past {
 #[derive(Clone, Default, Serialize)]
 pub struct Sums {
     pub counts: Counts,
+    /// The iterations that were open when the supervisor was lost.
+    pub unfinished: u64,
     /// Counted for runs that have ended.
     pub flake_retries: u64,
     #[serde(flatten)]
@@ -101,7 +103,7 @@ impl Past {
     pub fn of(view: &View, found: &FoundRun) -> Past {
         let status = Status::of(view, found.is_live().then(clock::now));
         let ended = view.ended.as_ref();
-        let spent = view.spent();
+        let spent = status.spent;
         Past {
             run: found.id.clone(),
             project: status.work_dir,
@@ -117,6 +119,7 @@ impl Past {
             duration_s: status.supervised_s,
             sums: Sums {
                 counts: status.counts,
+                unfinished: status.unfinished,
                 flake_retries: ended.map_or(0, |e| e.flake_retries),
                 used: Figures {
                     tokens: (spent.tokens > 0 || spent.unknown_tokens == 0).then_some(spent.tokens),
@@ -160,6 +163,7 @@ impl Project {
             *project.outcomes.entry(how).or_insert(0) += 1;
             project.duration_s = project.duration_s.saturating_add(run.duration_s);
             project.sums.counts = project.sums.counts.plus(run.sums.counts);
+            project.sums.unfinished += run.sums.unfinished;
             project.sums.flake_retries += run.sums.flake_retries;
             project.sums.used.add(&run.sums.used);
         }

@@ -90,19 +90,20 @@ fn outcome(run: &Past) -> String {
     }
 }
 
-/// Formats the iterations of a run as `12 (3 idle, 1 failed)`.
+/// Formats the iterations of a run as `12 (3 idle, 1 failed)`. An open iteration of a lost run is one of them.
 fn iterations(run: &Past) -> String {
     let c = &run.sums.counts;
     let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
-    let parts: Vec<String> = [some(c.idle, "idle"), some(c.failed, "failed"), some(c.timed_out, "timed out")]
-        .into_iter()
-        .flatten()
-        .collect();
-    if parts.is_empty() {
-        c.iterations.to_string()
-    } else {
-        format!("{} ({})", c.iterations, parts.join(", "))
-    }
+    let open = run.sums.unfinished;
+    let parts = [
+        some(c.idle, "idle"),
+        some(c.failed, "failed"),
+        some(c.timed_out, "timed out"),
+        some(open, "unfinished"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let all = c.iterations + open;
+    if parts.is_empty() { all.to_string() } else { format!("{all} ({})", parts.join(", ")) }
 }
 
 /// Shortens a figure for a column whose title names the unit.
@@ -117,15 +118,16 @@ fn figure(text: String) -> String {
 
 fn sums(project: &Project) -> Vec<ShownLine> {
     let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
-    let c = &project.sums.counts;
+    let (c, open) = (&project.sums.counts, project.sums.unfinished);
     let used = project.sums.used.used();
     let first = format!("{}: {} ({})", project.project, words::count(project.runs, "run"), how.join(", "));
     let second = format!(
-        "  {} in {}, {} failed{}, {}; {}; {}",
-        words::count(c.iterations, "iteration"),
+        "  {} in {}, {} failed{}{}, {}; {}; {}",
+        words::count(c.iterations + open, "iteration"),
         words::span(project.duration_s),
         c.failed,
         if c.timed_out > 0 { format!(", {} timed out", c.timed_out) } else { String::new() },
+        if open > 0 { format!(", {open} unfinished") } else { String::new() },
         words::count(project.sums.flake_retries, "flake"),
         words::tokens(&used),
         words::cost(&used),

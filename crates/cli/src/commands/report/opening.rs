@@ -114,7 +114,7 @@ fn cost(report: &Report) -> String {
     let waited =
         if waited > Dur::ZERO { format!(", of it {} waiting", words::span(waited)) } else { String::new() };
     let lasted = words::span(view.supervised(report.now().boot));
-    format!("{}; {lasted}{waited}; {}.", counts(&view.totals()), spent(&view.spent()))
+    format!("{}; {lasted}{waited}; {}.", counts(&view.totals(), report.unfinished()), spent(&report.spent()))
 }
 
 fn attention(report: &Report) -> String {

@@ -6,7 +6,7 @@ use crate::local::{self, clock};
 use crate::screen::words;
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_core::record::summary::{Idle, Kept, Row, Turn, What};
-use dogwatch_core::record::view::{Counts, Used};
+use dogwatch_core::record::view::{Counts, NodeView, Used};
 use dogwatch_core::record::words::{Sentence, Tone};
 use dogwatch_core::text::shell::quote;
 use dogwatch_core::time::moment::Moment;
@@ -15,7 +15,7 @@ use dogwatch_host::store::home;
 impl Report {
     /// Returns the end of the reported time.
     pub fn now(&self) -> Moment {
-        if self.live { dogwatch_host::clock::now() } else { self.view().last }
+        if self.live { dogwatch_host::clock::now() } else { self.view().supervised_last() }
     }
 
     /// Returns `iteration 3`, preceded by the node if the run has several.
@@ -48,7 +48,7 @@ pub fn facts(report: &Report) -> String {
 }
 
 /// Formats counts as `12 iterations: 9 completed (3 idle), 1 failed`.
-pub fn counts(c: &Counts) -> String {
+pub fn counts(c: &Counts, unfinished: u64) -> String {
     let some = |n: u64, word: &str| (n > 0).then(|| format!("{n} {word}"));
     let idle = if c.idle > 0 { format!(" ({} idle)", c.idle) } else { String::new() };
     let parts: Vec<String> = [
@@ -56,11 +56,12 @@ pub fn counts(c: &Counts) -> String {
         some(c.failed, "failed"),
         some(c.timed_out, "timed out"),
         some(c.interrupted, "interrupted"),
+        some(unfinished, "unfinished"),
     ]
     .into_iter()
     .flatten()
     .collect();
-    let all = words::count(c.ended(), "iteration");
+    let all = words::count(c.ended() + unfinished, "iteration");
     if parts.is_empty() { all } else { format!("{all}: {}", parts.join(", ")) }
 }
 
@@ -187,14 +188,13 @@ pub fn cost(report: &Report) -> String {
     let nodes = &report.view().nodes;
     let row =
         |name: &str, used: &Used| format!("| {name} | {} | {} |\n", words::tokens(used), words::cost(used));
-    let used = |n: &&dogwatch_core::record::view::NodeView| n.iteration.0 > 0;
+    let used = |n: &&NodeView| n.iteration.0 > 0;
     let mut rows = String::new();
     if nodes.len() > 1 {
-        rows.extend(
-            nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &n.usage.ended)),
-        );
+        let of = |n: &NodeView| if report.is_lost() { n.spent_when_lost() } else { n.usage.ended };
+        rows.extend(nodes.iter().filter(used).take(MAX_ROWS).map(|n| row(&cell(n.name.as_str()), &of(n))));
     }
-    rows.push_str(&row("total", &report.view().spent()));
+    rows.push_str(&row("total", &report.spent()));
     format!("| node | tokens | cost |\n|---|---|---|\n{rows}")
 }
 

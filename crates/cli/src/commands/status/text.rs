@@ -28,7 +28,7 @@ pub fn text(status: &Status) -> String {
     let context = Context { of_several: status.nodes.len() > 1, live: status.live };
     lines.extend(shown.iter().flat_map(|node| node_lines(node, context)));
     lines.extend(counted(others));
-    lines.push(format!("  {}", words::iterations(&status.counts)));
+    lines.push(format!("  {}", words::iterations_with(&status.counts, status.unfinished)));
     lines.extend(spent(status));
     lines.extend(status.windows.iter().take(MAX_WINDOWS).map(|window| format!("  {}", window.describe())));
     lines.extend(status.limit_until.map(|until| format!("  limit set until {until}")));
