@@ -7,6 +7,7 @@ use dogwatch_core::record::event::{Event, RunStarted};
 use dogwatch_core::record::ids::{Iteration, NodeName};
 use dogwatch_host::git::snapshot;
 use dogwatch_host::git::worktree;
+use dogwatch_host::store::fleet_job;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
@@ -24,6 +25,8 @@ pub struct SnapshotIndex {
     first: (NodeName, Iteration),
     last: (NodeName, Iteration),
     timeline: Timeline,
+    /// The record has the end of the run.
+    is_over: bool,
 }
 
 /// The iterations of one node.
@@ -45,7 +48,7 @@ impl SnapshotIndex {
         let mut started = None;
         let mut nodes: BTreeMap<NodeName, NodeIterations> = BTreeMap::new();
         let (mut first, mut last, mut taken) = (None, None, Vec::new());
-        let mut timeline = Timeline::default();
+        let (mut timeline, mut is_over) = (Timeline::default(), false);
         for recorded in record.events {
             timeline.add(&recorded);
             if let (Some(_), Some(node)) = (recorded.event.ending(), recorded.event.node()) {
@@ -53,6 +56,8 @@ impl SnapshotIndex {
             }
             match recorded.event {
                 Event::RunStarted(s) => started = Some(s),
+                Event::RunResumed(_) => is_over = false,
+                Event::RunEnded(_) => is_over = true,
                 Event::IterationStarted { node, iteration, .. } => {
                     let seen = nodes.entry(node).or_default();
                     (seen.last, seen.is_open) = (iteration, true);
@@ -76,7 +81,7 @@ impl SnapshotIndex {
                 "snapshots need a git work tree; they are taken before the first iteration and after every session",
             ));
         };
-        Ok(SnapshotIndex { found: found.clone(), started, nodes, taken, first, last, timeline })
+        Ok(SnapshotIndex { found: found.clone(), started, nodes, taken, first, last, timeline, is_over })
     }
 
     /// Returns the iterations that have a snapshot, in order of time.
@@ -167,11 +172,30 @@ impl SnapshotIndex {
     pub fn last_of(&self, node: &NodeName) -> Result<Iteration, CliError> {
         let last = self.seen(node).snapshots.iter().next_back().copied();
         last.filter(|n| n.0 > 0).ok_or_else(|| {
-            CliError::usage(format!(
+            let what = format!(
                 "run {} has no snapshot after an iteration of `{node}`, only the one from the start",
                 self.found.id
-            ))
+            );
+            self.without_snapshot(node, what)
         })
+    }
+
+    /// Returns the error for a missing snapshot. If the supervisor was lost during the last iteration of the node, its
+    /// help names the command that takes the snapshot.
+    fn without_snapshot(&self, node: &NodeName, what: String) -> CliError {
+        let is_lost = self.seen(node).is_open && !self.is_over && !self.found.is_live();
+        // Only the fleet continues its jobs.
+        if !is_lost || fleet_job::of_tree(Path::new(&self.started.work_dir)).is_some() {
+            return CliError::usage(what);
+        }
+        let run = self.found.tail();
+        CliError::with_help(
+            what,
+            format!(
+                "dogwatch was killed during the last iteration, whose work is in the work tree; \
+                 `dogwatch resume {run}` takes its snapshot and continues the run"
+            ),
+        )
     }
 
     fn seen(&self, node: &NodeName) -> &NodeIterations {
@@ -193,9 +217,10 @@ impl SnapshotIndex {
                 "its snapshot is taken when the session ends",
             ));
         }
-        Err(CliError::usage(format!(
+        let what = format!(
             "no snapshot after iteration {n} of `{node}`: it did not call the agent, or dogwatch was killed during it"
-        )))
+        );
+        Err(if n == seen.last { self.without_snapshot(node, what) } else { CliError::usage(what) })
     }
 
     /// Returns the last snapshot before an iteration. Iterations that did not call the agent changed nothing and have

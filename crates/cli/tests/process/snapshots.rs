@@ -283,6 +283,31 @@ fn diff_fails_without_snapshots_outside_git() {
 }
 
 #[test]
+fn diff_of_a_run_killed_in_its_first_iteration_names_the_command_that_continues_it() {
+    let project = Project::new();
+    let there = with_precious_file(&project, "");
+    let run = project.start_run(&["-n", "1"]);
+    there.pid();
+    let only_start = "has no snapshot after an iteration of `loop`, only the one from the start";
+    let live = project.call(&["diff"]);
+    live.assert_code(2);
+    assert!(live.stderr.contains(only_start) && !live.stderr.contains("resume"), "{}", live.stderr);
+    run.kill();
+    project.wait_until_no_process_left();
+    let id = project.run_dir().file_name().and_then(|id| id.to_str()).expect("a name").to_owned();
+    let tail = id.rsplit('-').next().expect("an end");
+    for (args, what) in [(&["diff"][..], only_start), (&["diff", &id, "1"], "no snapshot after iteration 1")]
+    {
+        let done = project.call(args);
+        done.assert_code(2);
+        let help = format!("`dogwatch resume {tail}` takes its snapshot and continues the run");
+        assert!(done.stderr.contains(what) && done.stderr.contains(&help), "{args:?}: {}", done.stderr);
+    }
+    project.call(&["resume", tail]).assert_code(0);
+    assert!(project.call(&["diff", &id, "1"]).assert_code(0).text().contains("+precious"));
+}
+
+#[test]
 fn gc_removes_old_runs_only_after_confirmation() {
     let project = repository();
     let first = two_iterations(&project);
