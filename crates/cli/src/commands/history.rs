@@ -54,11 +54,16 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         return super::print_json(&history);
     }
-    print_lines(&table::lines(&history, args.all))
+    print_lines(&table::lines(&history, args.all, columns()))
+}
+
+/// Returns the length of the longest line to print.
+fn columns() -> usize {
+    if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL }
 }
 
 fn print_lines(lines: &[ShownLine]) -> Result<u8, CliError> {
-    let columns = if std::io::stdout().is_terminal() { width() } else { OFF_TERMINAL };
+    let columns = columns();
     let color = color::on_stdout();
     let text = lines.iter().map(|line| paint(color, line.tone, &shorten(&line.text, columns)) + "\n");
     super::print(text.collect::<String>().as_bytes())

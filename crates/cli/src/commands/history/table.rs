@@ -3,7 +3,7 @@
 use super::History;
 use super::past::{Past, Project};
 use crate::local;
-use crate::screen::{ShownLine, Tone, words};
+use crate::screen::{ShownLine, Tone, shorten, words};
 use dogwatch_core::record::status::State;
 use dogwatch_core::text::one_line;
 use dogwatch_host::clock;
@@ -11,17 +11,27 @@ use unicode_width::UnicodeWidthStr;
 
 /// The longest loop name to show, in bytes.
 const MAX_NAME: usize = 24;
+/// How far the names of loops are shortened before another column is dropped, in columns.
+const MIN_NAME: usize = 8;
 const HEAD: [&str; 9] =
     ["started", "run", "loop", "outcome", "duration", "iterations", "flakes", "tokens", "cost"];
+const STARTED: usize = 0;
+const LOOP: usize = 2;
+const FLAKES: usize = 6;
+const TOKENS: usize = 7;
+/// The columns to drop on a narrow terminal, in this order. A reader asks first how a run ended and what it cost.
+const DROPPED: [usize; 4] = [FLAKES, TOKENS, LOOP, STARTED];
+/// The space between two columns.
+const GAP: &str = "  ";
 
-/// Formats the history as lines of a table.
-pub fn lines(history: &History, all: bool) -> Vec<ShownLine> {
+/// Formats the history as lines of a table that fits into a terminal with this many columns.
+pub fn lines(history: &History, all: bool, columns: usize) -> Vec<ShownLine> {
     if history.runs.is_empty() && history.unreadable.is_empty() {
         let here = if all { "on this machine" } else { "in this directory" };
         let text = format!("no runs {here} yet; start one with `dogwatch run DIR`");
         return vec![ShownLine { tone: Tone::Plain, text }];
     }
-    let mut lines = table(history);
+    let mut lines = table(history, columns);
     for broken in &history.unreadable {
         let text = format!("{}  cannot read its record: {}", broken.run, one_line(&broken.why, 200));
         lines.push(ShownLine { tone: Tone::Bad, text });
@@ -38,20 +48,42 @@ pub fn lines(history: &History, all: bool) -> Vec<ShownLine> {
     lines
 }
 
-fn table(history: &History) -> Vec<ShownLine> {
+fn table(history: &History, columns: usize) -> Vec<ShownLine> {
     let rows: Vec<(Tone, [String; 9])> = history.runs.iter().map(|run| (tone(run), cells(run))).collect();
     let mut heads = HEAD.map(str::to_owned);
-    heads[0] = format!("{} ({})", heads[0], local::zone(clock::now().wall));
+    heads[STARTED] = format!("{} ({})", heads[STARTED], local::zone(clock::now().wall));
     let widths: Vec<usize> = (0..HEAD.len())
         .map(|i| rows.iter().map(|(_, cells)| cells[i].width()).chain([heads[i].width()]).max().unwrap_or(0))
         .collect();
+    let fitted = fitted(&widths, columns);
     let line = |cells: &[String; 9]| {
-        let padded = cells.iter().zip(&widths).map(|(cell, width)| pad(cell, *width));
-        padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+        let padded = fitted.iter().map(|(i, width)| pad(&shorten(&cells[*i], *width), *width));
+        padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
     };
     let mut lines = vec![ShownLine { tone: Tone::Head, text: line(&heads) }];
     lines.extend(rows.iter().map(|(tone, cells)| ShownLine { tone: *tone, text: line(cells) }));
     lines
+}
+
+/// Returns the columns to show and their widths. The names of loops are shortened before more than the flakes are
+/// dropped; all other columns are whole.
+fn fitted(widths: &[usize], columns: usize) -> Vec<(usize, usize)> {
+    let mut shown: Vec<(usize, usize)> = widths.iter().copied().enumerate().collect();
+    for dropped in DROPPED {
+        let sum: usize = shown.iter().map(|(_, width)| width).sum();
+        let over = (sum + GAP.len() * shown.len().saturating_sub(1)).saturating_sub(columns);
+        let has_flakes = shown.iter().any(|(i, _)| *i == FLAKES);
+        let name = shown.iter_mut().find(|(i, _)| *i == LOOP && !has_flakes).map(|(_, width)| width);
+        match name {
+            _ if over == 0 => return shown,
+            Some(width) if *width >= MIN_NAME + over => {
+                *width -= over;
+                return shown;
+            }
+            Some(_) | None => shown.retain(|(i, _)| *i != dropped),
+        }
+    }
+    shown
 }
 
 fn pad(text: &str, width: usize) -> String {
@@ -138,4 +170,66 @@ fn sums(project: &Project) -> Vec<ShownLine> {
             text: dogwatch_core::text::printable(&text).replace('\n', " "),
         })
         .into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::commands::history::past::{Figures, Sums};
+    use dogwatch_core::record::event::Outcome;
+    use dogwatch_core::record::ids::RunId;
+    use dogwatch_core::record::view::Counts;
+    use dogwatch_core::time::dur::Dur;
+    use dogwatch_core::time::moment::Wall;
+
+    fn history() -> History {
+        let counts = Counts { iterations: 12, completed: 8, idle: 3, failed: 1, ..Counts::default() };
+        let used = Figures { tokens: Some(1_234_567), cost_usd: Some(12.5), ..Figures::default() };
+        let run = Past {
+            run: RunId::new(Wall(0), [0; 4]),
+            project: None,
+            path: None,
+            name: "fix-every-flaky-test".to_owned(),
+            nodes: Vec::new(),
+            state: State::Ended,
+            outcome: Some(Outcome::Clean),
+            reason: None,
+            exit_code: Some(0),
+            verified: Some(true),
+            started_at: Some(Wall(0)),
+            duration_s: Dur::from_secs(125),
+            sums: Sums { counts, used, ..Sums::default() },
+        };
+        History { runs: vec![run], projects: Vec::new(), left_out: 0, unreadable: Vec::new() }
+    }
+
+    #[test]
+    fn a_narrow_history_drops_flakes_then_shortens_the_loop_then_drops_tokens_and_keeps_the_cost() {
+        let history = history();
+        let full = table(&history, usize::MAX).iter().map(|line| line.text.width()).max().unwrap_or(0);
+        let has = |columns: usize| {
+            let lines = table(&history, columns);
+            assert!(lines.iter().all(|line| line.text.width() <= columns), "{columns}: {lines:?}");
+            let text = &lines[1].text;
+            for whole in ["clean", "2m 05s", "12 (3 idle, 1 failed)", "$12.50"] {
+                assert!(text.contains(whole), "no {whole:?} in {columns} columns: {text}");
+            }
+            let heads = &lines[0].text;
+            (heads.contains("flakes"), text.contains("fix-every-flaky-test"), heads.contains("tokens"))
+        };
+        assert_eq!(has(full), (true, true, true));
+        assert_eq!(has(full - 1), (false, true, true));
+        assert_eq!(has(full - "flakes  ".len() - 1), (false, false, true));
+        let shortest = full - "flakes  ".len() - ("fix-every-flaky-test".len() - MIN_NAME);
+        assert_eq!(has(shortest), (false, false, true));
+        assert_eq!(has(shortest - 1), (false, false, false));
+        assert_eq!(has(80), (false, false, false));
+        assert_eq!(has(54), (false, false, false), "without the start and the loop");
+    }
+
+    #[test]
+    fn every_column_that_remains_is_whole_however_narrow_the_terminal_is() {
+        let lines = table(&history(), 1);
+        assert!(lines[1].text.contains("12 (3 idle, 1 failed)") && lines[1].text.ends_with("$12.50"));
+    }
 }
