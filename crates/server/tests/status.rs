@@ -256,6 +256,11 @@ fn figures_of_an_interrupted_session_are_shown_as_far_as_they_are_recorded() {
     story.begin(1).tell(session(1)).tell(Event::Used { node: node(), iteration: Iteration(1), usage });
     let spent = Status::of(&story.view, None).spent;
     assert_eq!((spent.tokens, spent.unknown_tokens, spent.unknown_cost), (70, 0, 1));
+    // The usage of the next session comes on top.
+    story.tell(Event::RunResumed(plan::resumed())).begin(2).tell(session(2));
+    story.tell(Event::Used { node: node(), iteration: Iteration(2), usage });
+    let spent = story.status().spent;
+    assert_eq!((spent.tokens, spent.unknown_tokens, spent.unknown_cost), (140, 0, 1));
 }
 
 #[test]

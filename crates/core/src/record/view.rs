@@ -506,7 +506,7 @@ impl View {
             node.idle_streak.since = node.idle_streak.since.map(|_| at.boot);
             let lasted = node.current.started.map(|began| until.awake.since(began));
             node.current.lost_after = node.current.lost_after.or(lasted);
-            node.usage.ended = node.usage.ended.plus(node.interrupted_usage());
+            self.since_day_use = self.since_day_use.plus(node.charge_interrupted());
             node.doing = Doing::Nothing;
             node.session.health = Health::default();
             node.session.calls.clear();

@@ -111,12 +111,19 @@ impl Book {
 
     fn take(&mut self, line: &[u8], since: Wall) {
         let says = |event: &str| memchr::memmem::find(line, event.as_bytes()).is_some();
-        if !says("\"session_ended\"") && !says("\"used\"") {
+        if says("\"event\":\"run_resumed\"") {
+            // Sessions that were open when the supervisor was lost are over. No event says so.
+            let open = std::mem::take(&mut self.open);
+            self.ended = open.values().map(ended_usage).fold(self.ended, Used::plus);
+            return;
+        }
+        if !["\"session_started\"", "\"session_ended\"", "\"used\""].into_iter().any(says) {
             return;
         }
         let Ok(row) = serde_json::from_slice::<Row>(line) else { return };
         let session = (row.node, row.iteration);
         match row.event.as_str() {
+            "session_started" if row.at >= since => drop(self.open.insert(session, Usage::default())),
             "used" if row.at >= since => drop(self.open.insert(session, row.usage)),
             "session_ended" => {
                 self.open.remove(&session);
@@ -209,6 +216,23 @@ mod tests {
             Some(565),
             "a fresh day book reads the same sum"
         );
+    }
+
+    #[test]
+    fn a_session_that_lost_its_supervisor_still_counts_after_the_run_is_resumed() {
+        let project = Project(tempfile::tempdir().expect("a directory"));
+        let now = crate::clock::now().wall;
+        project.append("own", &row("used", now, 1, ",\"tokens\":100"));
+        let mut book = project.book();
+        assert_eq!(book.read(now).map(|day| day.tokens).ok(), Some(0), "the core knows it");
+        project.append("own", "{\"v\":1,\"event\":\"run_resumed\"}\n");
+        project.append("own", &row("used", now, 2, ",\"tokens\":7"));
+        assert_eq!(book.read(now).map(|day| (day.tokens, day.unknown_cost)).ok(), Some((100, 1)));
+        // A session that was lost before its first report was not free.
+        project.append("own", &row("session_started", now, 3, ""));
+        project.append("own", "{\"v\":1,\"event\":\"run_resumed\"}\n");
+        let used = book.read(now).map(|day| (day.tokens, day.unknown_tokens, day.unknown_cost));
+        assert_eq!(used.ok(), Some((107, 1, 3)));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! What is known of a run that lost its supervisor: until when it was supervised, and which work it left open.
 
 use super::{Doing, NodeView, Used, View};
+use crate::record::event::Usage;
 use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 
@@ -31,17 +32,28 @@ impl View {
 impl NodeView {
     /// Returns the usage of all sessions of a node whose supervisor was lost, including the interrupted session.
     pub fn spent_when_lost(&self) -> Used {
-        self.spent().plus(self.interrupted_usage())
+        self.usage.ended.plus(self.interrupted_usage())
     }
 
-    /// Counts the interrupted session as unknown where the record has no figures for it. It was not free.
-    pub(super) fn interrupted_usage(&self) -> Used {
+    /// Charges the usage of the interrupted session, which no other event will, and returns it.
+    pub(super) fn charge_interrupted(&mut self) -> Used {
+        let used = self.interrupted_usage();
+        self.usage.ended = self.usage.ended.plus(used);
+        self.usage.current = Usage::default();
+        used
+    }
+
+    /// Returns the recorded usage of the interrupted session. Where the record has no figures it is unknown: the session was
+    /// not free.
+    fn interrupted_usage(&self) -> Used {
         let is_open = matches!(self.doing, Doing::Working { .. });
         let usage = &self.usage.current;
         Used {
+            tokens: usage.tokens.unwrap_or(0),
+            cost_usd: usage.cost_usd.unwrap_or(0.0),
             unknown_tokens: u64::from(is_open && usage.tokens.is_none()),
             unknown_cost: u64::from(is_open && usage.cost_usd.is_none()),
-            ..Used::default()
+            computed_usd: usage.computed(),
         }
     }
 }
