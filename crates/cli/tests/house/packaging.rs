@@ -46,9 +46,27 @@ fn the_commit_of_a_build_may_be_marked_as_changed() {
     }
 }
 
+fn release_workflow() -> String {
+    read(&root().join(".github/workflows/release.yml"))
+}
+
+#[test]
+fn every_action_of_the_release_is_pinned_to_a_commit() {
+    let workflow = release_workflow();
+    let actions: Vec<&str> =
+        workflow.lines().filter_map(|line| line.split_once("uses: ")).map(|(_, it)| it).collect();
+    assert!(actions.len() >= 6, "{actions:?}");
+    for action in actions {
+        let commit =
+            action.split_once('@').and_then(|(_, at)| at.split_once(" # v")).map(|(commit, _)| commit);
+        let is_hash = |text: &str| text.len() == 40 && text.bytes().all(|b| b.is_ascii_hexdigit());
+        assert!(commit.is_some_and(is_hash), "{action}");
+    }
+}
+
 /// Returns the script of a step of the release.
 fn release_step(name: &str) -> String {
-    let workflow = read(&root().join(".github/workflows/release.yml"));
+    let workflow = release_workflow();
     let step = workflow.split(&format!("- name: {name}\n")).nth(1).expect("the step");
     let script = step.split("run: |\n").nth(1).expect("a script");
     script
