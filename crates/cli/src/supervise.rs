@@ -7,7 +7,6 @@ use crate::run_handle::{Announcing, DriverHandle};
 use crate::screen::{self, Show, words};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::run::input::Input;
-use dogwatch_core::time::moment::Wall;
 use dogwatch_host::clock;
 use dogwatch_host::driver::{Driver, Setup};
 use dogwatch_host::process::orphans;
@@ -26,18 +25,16 @@ pub struct Held {
     pub nonce: String,
     /// Notices about earlier runs of the loop.
     pub notices: Vec<Input>,
-    /// When the earlier supervisor of the same run was lost, if its keeper noticed.
-    pub lost_at: Option<Wall>,
 }
 
 /// Locks the loop for a run of this process. Kills leftover processes of earlier runs first.
 pub fn hold(place: Place<'_>, run: &RunId) -> Result<Held, CliError> {
     let nonce = journal::hex(&random::<16>()?);
     let holder = holder(run, &nonce);
-    let Taken { mut lock, earlier, lost_at } = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
+    let Taken { mut lock, earlier } = Lock::take(place, &holder).map_err(|error| refuse(&error))?;
     let notices = end_orphans(&earlier)?;
     lock.sign(&holder).map_err(|e| CliError::internal(format!("cannot write the lock file: {e}")))?;
-    Ok(Held { lock, nonce, notices, lost_at })
+    Ok(Held { lock, nonce, notices })
 }
 
 /// Converts a lock error into the error of the command.
@@ -58,7 +55,7 @@ fn refuse(error: &LockError) -> CliError {
     }
 }
 
-/// Returns the command that stops the run. A run whose record was removed hears only signals.
+/// Returns the command that stops the run. A run whose record was removed reacts only to signals.
 fn stop_command(holder: &Holder) -> String {
     match Registry::of_user().has_lost(&holder.run) {
         true => format!("kill {}", holder.pid),

@@ -238,7 +238,7 @@ pub fn continue_run(found: &FoundRun, how: Continue) -> Result<u8, CliError> {
         dogwatch: env!("CARGO_PKG_VERSION").to_owned(),
         work_dir: new_work_dir,
         path: new_path,
-        lost_at: held.lost_at,
+        lost_at: held.lock.lost_at(),
     };
     let (plan, plan_hash) = secrets::kept(&found.dir).unzip();
     let head = Registry::of_user().known_head(&found.id, &found.dir).ok().flatten();

@@ -68,6 +68,12 @@ fn a_run_killed_in_a_session_shows_its_time_its_open_iteration_and_unknown_cost(
         let file = File::options().write(true).open(lock.path()).expect("opens");
         file.set_modified(noted).expect("sets the time");
     }
+    // A refused resume signs the same files, and changes nothing of that.
+    let journal = project.run_dir().join("events.jsonl");
+    let text = std::fs::read_to_string(&journal).expect("a journal");
+    std::fs::write(&journal, text.replacen("run_started", "run_altered", 1)).expect("writes");
+    project.call(&["resume"]).assert_code(2);
+    std::fs::write(&journal, text).expect("writes");
     let lost = &history(&project, &[])["runs"][0];
     assert_eq!(
         (&lost["unfinished"], &lost["cost_usd"], &lost["tokens"]),

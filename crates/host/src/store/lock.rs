@@ -100,6 +100,9 @@ pub struct Place<'a> {
 /// The locks that a run holds. They are released once it is dropped and no keeper holds the files.
 pub struct Lock {
     files: Vec<File>,
+    /// When the user's lock was last written, if the same run held it before: at the latest by the keeper of a lost
+    /// supervisor. The file keeps that time, because this supervisor may fail before it has recorded it.
+    lost_at: Option<Wall>,
 }
 
 /// Locks that were just taken.
@@ -108,9 +111,6 @@ pub struct Taken {
     pub lock: Lock,
     /// The marks of the earlier runs that did not clear them.
     pub earlier: Vec<Mark>,
-    /// When the file of the user's lock was last written, if the same run held it before: at the latest the keeper of a
-    /// lost supervisor did it.
-    pub lost_at: Option<Wall>,
 }
 
 /// Why a lock could not be taken.
@@ -152,22 +152,23 @@ impl Lock {
         let mut of_user = locked(&path)?.ok_or_else(|| cannot(Errno::OPNOTSUPP.into()))?;
         let before = read_holder(&mut of_user);
         let mut earlier = marks(before.iter());
-        let lost_at =
-            before.as_ref().filter(|before| before.run == holder.run).and_then(|_| written(&of_user));
+        let last_written = written(&of_user);
+        let lost_at = before.as_ref().filter(|before| before.run == holder.run).and(last_written);
         // Sign immediately, so that a competing process can name this run.
-        sign(&of_user, Some(&Holder { earlier: earlier.clone(), ..holder.clone() })).map_err(cannot)?;
+        sign(&of_user, Some(&Holder { earlier: earlier.clone(), ..holder.clone() }), lost_at)
+            .map_err(cannot)?;
         match lock_of_project(&place) {
-            Ok(None) => Ok(Taken { lock: Lock { files: vec![of_user] }, earlier, lost_at }),
+            Ok(None) => Ok(Taken { lock: Lock { files: vec![of_user], lost_at }, earlier }),
             Ok(Some(mut of_project)) => {
                 let known = read_holder(&mut of_project);
                 earlier = marks(before.iter().chain(known.iter()));
-                let mut lock = Lock { files: vec![of_user, of_project] };
+                let mut lock = Lock { files: vec![of_user, of_project], lost_at };
                 lock.sign(&Holder { earlier: earlier.clone(), ..holder.clone() }).map_err(cannot)?;
-                Ok(Taken { lock, earlier, lost_at })
+                Ok(Taken { lock, earlier })
             }
             Err(error) => {
                 // Restore the previous signature: this process never held the loop.
-                let _ = sign(&of_user, before.as_ref());
+                let _ = sign(&of_user, before.as_ref(), last_written);
                 Err(error)
             }
         }
@@ -175,17 +176,22 @@ impl Lock {
 
     /// Wraps files that are already locked.
     pub fn of_files(files: Vec<File>) -> Lock {
-        Lock { files }
+        Lock { files, lost_at: None }
+    }
+
+    /// Returns when the earlier supervisor of the same run was lost, if its keeper noticed.
+    pub fn lost_at(&self) -> Option<Wall> {
+        self.lost_at
     }
 
     /// Records the holder in the lock files.
     pub fn sign(&mut self, holder: &Holder) -> io::Result<()> {
-        self.files.iter().try_for_each(|file| sign(file, Some(holder)))
+        self.files.iter().try_for_each(|file| sign(file, Some(holder), self.lost_at))
     }
 
     /// Clears the signature after a clean end, so that the next run does not search for leftover processes.
     pub fn clear(&mut self) -> io::Result<()> {
-        self.files.iter().try_for_each(|file| sign(file, None))
+        self.files.iter().try_for_each(|file| sign(file, None, None))
     }
 
     /// Returns the open files, which the keepers hold as well.
@@ -217,13 +223,18 @@ fn written(file: &File) -> Option<Wall> {
     Some(Wall(i64::try_from(since.as_millis()).ok()?))
 }
 
-/// Overwrites the signature in the file. A concurrent reader sees either the old or the new holder.
-fn sign(file: &File, holder: Option<&Holder>) -> io::Result<()> {
+/// Overwrites the signature in the file. A concurrent reader sees either the old or the new holder. `lost_at` is the time of a
+/// loss that the file still shows afterwards.
+fn sign(file: &File, holder: Option<&Holder>, lost_at: Option<Wall>) -> io::Result<()> {
     let Some(holder) = holder else { return file.set_len(0) };
     let mut text = serde_json::to_vec(holder)?;
     text.push(b'\n');
     file.write_all_at(&text, 0)?;
-    file.set_len(text.len() as u64)
+    file.set_len(text.len() as u64)?;
+    match lost_at.and_then(|at| u64::try_from(at.0).ok()) {
+        Some(ms) => file.set_modified(UNIX_EPOCH + Duration::from_millis(ms)),
+        None => Ok(()),
+    }
 }
 
 /// Collects the marks of these holders and of their earlier runs, without duplicates.
@@ -392,7 +403,7 @@ mod tests {
             let lost = s.spawn(|| locked(&path).map(drop));
             // The winner signs while the loser reads.
             std::thread::sleep(Duration::from(SIGNING_LOOK) * 5);
-            sign(&won, Some(&holder(1))).expect("writes");
+            sign(&won, Some(&holder(1)), None).expect("writes");
             match lost.join().expect("it does not panic") {
                 Err(LockError::Held(by)) => assert_eq!(*by, holder(1)),
                 other => panic!("{other:?}"),
@@ -408,13 +419,13 @@ mod tests {
         let mut file = safe_file::update(&path, safe_file::PRIVATE).expect("opens");
         let mut long = holder(1);
         long.earlier = (0..MAX_EARLIER).flat_map(|n| marks([&holder(n as u8)].into_iter())).collect();
-        sign(&file, Some(&long)).expect("writes");
+        sign(&file, Some(&long), None).expect("writes");
         // Simulate the moment between writing the shorter signature and truncating the file.
         let mut short = serde_json::to_vec(&holder(2)).expect("JSON");
         short.push(b'\n');
         file.write_all_at(&short, 0).expect("writes");
         assert_eq!(read_holder(&mut file), Some(holder(2)));
-        sign(&file, None).expect("clears");
+        sign(&file, None, None).expect("clears");
         assert_eq!(read_holder(&mut file), None);
     }
 
