@@ -317,7 +317,7 @@ impl FoundRun {
     /// Queries a live run. Returns `None` if the run is not live or does not answer soon; callers then read the
     /// record instead.
     pub fn ask<T: serde::de::DeserializeOwned>(&self, path: &str) -> Option<T> {
-        if !self.is_live() {
+        if !self.is_live() || self.stopped_process().is_some() {
             return None;
         }
         let answer = Client::connect_within(&socket_path(&self.dir), ANSWER_TIMEOUT).ok()?.get(path).ok()?;
@@ -344,16 +344,19 @@ impl FoundRun {
         }
     }
 
-    /// Describes a live run whose supervisor is stopped by a signal, as by Ctrl-Z, and how to continue it. Such a run answers
-    /// nothing.
-    pub fn suspended(&self) -> Option<(String, String)> {
+    /// Returns the process of a live run that is stopped by a signal, as by Ctrl-Z. Such a run answers nothing.
+    pub fn stopped_process(&self) -> Option<u32> {
         let pid = Registry::of_user().find(&self.id)?.pid;
-        (self.is_live() && is_stopped(pid)).then(|| {
-            (
-                format!("run {} is suspended: its process {pid} is stopped", self.id),
-                format!("continue it with `fg` in its terminal or with `kill -CONT {pid}`"),
-            )
-        })
+        (self.is_live() && is_stopped(pid)).then_some(pid)
+    }
+
+    /// Describes a live run whose process is stopped, and how to continue it.
+    pub fn suspended(&self) -> Option<(String, String)> {
+        let pid = self.stopped_process()?;
+        Some((
+            format!("run {} is suspended: its process {pid} is stopped", self.id),
+            format!("continue it with `fg` in its terminal or with `kill -CONT {pid}`"),
+        ))
     }
 
     /// Returns whether a live run waits and no iteration is running.

@@ -90,6 +90,9 @@ fn when(at: Option<Wall>) -> String {
 }
 
 fn how(status: &Status, view: &View, run: &FoundRun) -> (Tone, String) {
+    if let Some(pid) = run.stopped_process() {
+        return (Tone::Bad, format!("suspended; continue with `kill -CONT {pid}`"));
+    }
     match (status.state, &view.ended) {
         (State::Ended, Some(end)) => (tone(end), words::outcome(end.outcome, end.verified)),
         (State::Lost, _) => (Tone::Bad, format!("lost; continue with `dogwatch resume {}`", run.tail())),

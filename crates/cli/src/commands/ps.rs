@@ -22,7 +22,13 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     for found in registered().filter(|r| args.all || r.is_live()).take(MAX_SHOWN) {
         let line = match status(&found) {
             Ok(status) if args.json => super::json_line(&status)?,
-            Ok(status) => dogwatch_core::text::printable(&headline(&status)).into_owned(),
+            Ok(status) => {
+                let line = dogwatch_core::text::printable(&headline(&status)).into_owned();
+                match found.stopped_process() {
+                    Some(pid) => format!("{line}; suspended, continue it with `kill -CONT {pid}`"),
+                    None => line,
+                }
+            }
             Err(_) => {
                 format!("run {}  cannot read its record; `dogwatch status {}` shows why", found.id, found.id)
             }
