@@ -157,17 +157,22 @@ fn idle_answers_without_an_idle_block_lead_to_one_notice() {
 
 #[test]
 fn a_loop_that_nothing_slows_down_leads_to_one_notice() {
-    for (delay, max, session_ms, notices) in
-        [(0, None, 100, 1), (0, None, 1_500, 0), (1, None, 100, 0), (0, Some(40), 100, 0)]
-    {
+    for (delay, max, check, session_ms, notices) in [
+        (0, None, None, 100, 1),
+        (0, None, None, 1_500, 0),
+        (1, None, None, 100, 0),
+        (0, Some(40), None, 100, 0),
+        (0, None, Some("false"), 100, 0),
+    ] {
         let plan = plan(|s| {
             (s.delay, s.max_iterations) = (Dur::from_secs(delay), max);
+            s.checks.commands.extend(check.map(str::to_owned));
             s.budget.iterations = Some(40);
         });
         let mut world = World::new(plan, move |_| Act::works(Dur::from_millis(session_ms)));
         world.end();
         let said = world.story().iter().filter(|line| line.contains("hot_loop")).count();
-        assert_eq!(said, notices, "{delay} {max:?} {session_ms}: {:?}", world.story());
+        assert_eq!(said, notices, "{delay} {max:?} {check:?} {session_ms}: {:?}", world.story());
     }
 }
 

@@ -21,8 +21,10 @@ const MAX_SHOWN: usize = 300;
 /// How many idle iterations of a node without an `idle` block lead to a notice.
 const IGNORED_IDLE: u64 = 3;
 
-/// How many iterations, in less than how much time, lead to a notice about a loop that nothing slows down.
-const HOT: (u64, Dur) = (20, Dur::from_secs(20));
+/// How many completed iterations in less than `HOT_TIME` lead to a notice about a loop that nothing slows down.
+const HOT_ITERATIONS: u64 = 20;
+/// In less than how much time `HOT_ITERATIONS` lead to a notice.
+const HOT_TIME: Dur = Dur::from_secs(20);
 
 impl Node {
     pub(super) fn session_refused(&mut self, cx: &mut Cx, error: &str) -> Turn {
@@ -208,13 +210,13 @@ impl Node {
     /// Records one notice about an agent that ends at once and is called again and again: most likely it does not work, and
     /// nothing would end the loop.
     fn notice_hot_loop(&self, cx: &mut Cx) {
-        let (iterations, within) = HOT;
         let (settings, node) = (cx.settings(self.ix), cx.view.node(self.ix));
-        let unbounded = settings.max_iterations.is_none() && settings.delay == Dur::ZERO;
+        let is_endless = settings.max_iterations.is_none() && !settings.checks.any();
         let took = node.lasted(cx.now.boot);
-        if unbounded && node.counts.iterations == iterations && took < within {
+        let is_hot = node.counts.completed == HOT_ITERATIONS && took < HOT_TIME;
+        if is_endless && settings.delay == Dur::ZERO && is_hot {
             let message = format!(
-                "{iterations} iterations took {}; check that the agent works, and set `delay`, `done_when` or \
+                "{HOT_ITERATIONS} iterations took {}; check that the agent works, and set `delay`, `done_when` or \
                  `max_iterations` if it does",
                 seconds(took)
             );
