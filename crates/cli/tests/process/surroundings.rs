@@ -105,8 +105,8 @@ fn without_proc_or_dev_the_missing_file_is_named() {
 #[test]
 fn a_program_without_its_interpreter_is_reported_with_the_name_of_the_interpreter() {
     for (first, named) in [
-        ("#!/opt/none/python -u\n", "./agent.sh: its interpreter `/opt/none/python`: No such file"),
-        ("#!/bin/sh\r\n", "its interpreter `/bin/sh\\r` (the file has Windows line endings): No such file"),
+        ("#!/opt/none/python -u\n", "./agent.sh: its interpreter `/opt/none/python`: no such file"),
+        ("#!/bin/sh\r\n", "its interpreter `/bin/sh\\r` (the file has Windows line endings): no such file"),
     ] {
         let project = Project::new();
         project.file("agent.sh", first);

@@ -5,6 +5,7 @@ use super::policy::Policy;
 use crate::process::keeper::{DEFAULT_PATH, missing_interpreter};
 use crate::sys::restrict_self;
 use dogwatch_core::settings::SandboxMode;
+use dogwatch_core::text::without_error_numbers;
 use landlock::{
     ABI, Access, AccessFs, AccessNet, CompatLevel, Compatible, NetPort, Ruleset, RulesetAttr,
     RulesetCreatedAttr, Scope, path_beneath_rules,
@@ -155,7 +156,7 @@ impl Sandboxed {
 
 /// Prints why a session cannot be started, and returns the exit code.
 pub fn fail(code: u8, why: &str) -> u8 {
-    let _ = writeln!(io::stderr(), "dogwatch: sandbox: {why}");
+    let _ = writeln!(io::stderr(), "dogwatch: sandbox: {}", without_error_numbers(why));
     code
 }
 

@@ -13,6 +13,7 @@ use rustix::io::Errno;
 use super::order::{EnvChange, StartOrder};
 use super::own;
 use crate::sys::{Spawn, spawn};
+use dogwatch_core::text::without_error_numbers;
 
 /// The search path if PATH is not set, as in the C library.
 pub const DEFAULT_PATH: &str = "/bin:/usr/bin";
@@ -38,7 +39,7 @@ impl StartError {
         let reason = io::Error::from(errno);
         // A program name may be very long; keep the report to one line.
         let cut: String = about.chars().take(MAX_NAME).collect();
-        Self { errno: errno.raw_os_error(), message: format!("{cut}: {reason}") }
+        Self { errno: errno.raw_os_error(), message: without_error_numbers(&format!("{cut}: {reason}")) }
     }
 }
 
