@@ -58,6 +58,7 @@ impl Reporter for Terminal {
 
     fn tick(&mut self, now: Moment, view: &View) {
         if in_background() {
+            self.lines.screen.forget();
             return;
         }
         let columns = width().saturating_sub(1);

@@ -65,6 +65,11 @@ impl Screen {
         });
     }
 
+    /// Leaves the live line where it is. Another job has the terminal, so the line of the cursor is no longer ours.
+    pub fn forget(&self) {
+        self.with(|state| state.live = false);
+    }
+
     /// Removes the live line.
     pub fn clear(&self) {
         self.with(|state| {

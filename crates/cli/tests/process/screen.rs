@@ -154,7 +154,7 @@ fn on_a_terminal_a_live_line_shows_the_session_and_is_cleared_after_it() {
     let (there, gate) = (project.fifo("there"), project.gate("gate"));
     let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
     there.pid();
-    tty.wait_for("working for 1s");
+    tty.wait_for("working for ");
     gate.open();
     let (code, screen) = tty.finish();
     assert_eq!(code, Some(0));
@@ -173,7 +173,7 @@ fn a_run_in_the_background_draws_no_live_line() {
     let project = Project::acting("sleep 2s");
     let script = format!("set -m; {} run loop -n 1 & wait", env!("CARGO_BIN_EXE_dogwatch"));
     let (code, screen) = Tty::of(100, &project, "sh", &["-c", &script]).finish();
-    assert!(code == Some(0) && screen.contains("completed in 2."), "{screen:?}");
+    assert!(code == Some(0) && screen.contains("completed in "), "{screen:?}");
     assert!(!screen.contains("working for"), "{screen:?}");
 }
 
@@ -182,7 +182,7 @@ fn on_a_terminal_a_live_line_shows_that_commands_are_running() {
     let project = Project::acting_with("commands: [{name: slow, run: cat gate}]\n", "say hi");
     let gate = project.gate("gate");
     let mut tty = Tty::start(&project, &["run", "loop", "-n", "1"]);
-    tty.wait_for("running commands for 1s");
+    tty.wait_for("running commands for ");
     gate.open();
     assert_eq!(tty.finish().0, Some(0));
     project.assert_no_process_left();
