@@ -275,7 +275,10 @@ fn check_prompt(source: Source<'_>, layers: &Layers<'_>, body: &str, diagnostics
     if body.trim().is_empty() {
         let end = source.text.trim_end().len();
         let diagnostic = diagnostics.error(source, end..end, "the prompt is empty");
-        diagnostic.help("write the prompt below the frontmatter");
+        diagnostic.help(match frontmatter::split(source.text).shape {
+            Shape::Fenced => "write the prompt below the frontmatter",
+            Shape::NoFence | Shape::NeverClosed | Shape::NotAtStart => "write the prompt into the file",
+        });
     }
     let mut warned = BTreeSet::new();
     for (name, _, known) in

@@ -4,7 +4,7 @@ use crate::runs::Which;
 /// Pause a run after the current iteration
 ///
 /// Without RUN, it pauses the latest live run of this project. The current session finishes
-/// first. No new iteration starts until `dogwatch resume`, or Ctrl-C in the terminal of the run. A run that is killed while paused is still paused when
+/// first. No new iteration starts until `dogwatch resume`, or until you press Ctrl-C in the terminal of the run. A run that is killed while paused is still paused when
 /// you resume it.
 #[derive(clap::Args)]
 pub struct Args {

@@ -65,8 +65,8 @@ fn table(history: &History, columns: usize) -> Vec<ShownLine> {
     lines
 }
 
-/// Returns the columns to show and their widths. The names of loops are shortened before more than the flakes are
-/// dropped; all other columns are whole.
+/// Returns the columns to show and their widths. The names of loops are shortened before any other column than the flakes
+/// is dropped; all other columns are whole.
 fn fitted(widths: &[usize], columns: usize) -> Vec<(usize, usize)> {
     let mut shown: Vec<(usize, usize)> = widths.iter().copied().enumerate().collect();
     for dropped in DROPPED {
