@@ -11,7 +11,7 @@ use dogwatch_host::process::keeper::is_stopped;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
 use dogwatch_host::store::journal::{self, Integrity, Loaded, Tail};
-use dogwatch_host::store::lock::{self, Place};
+use dogwatch_host::store::lock;
 use dogwatch_host::store::registry::{self, Registry};
 use dogwatch_server::{Client, Response, socket_path};
 use std::os::unix::fs::MetadataExt;
@@ -283,28 +283,7 @@ impl FoundRun {
 
     /// Reads the journal and folds it into a view.
     pub fn view(&self) -> Result<View, CliError> {
-        Ok(self.fold(&self.record()?.events))
-    }
-
-    /// Folds the events of the run into a view.
-    pub fn fold(&self, events: &[Recorded]) -> View {
-        let mut view = View::fold(events);
-        self.note_loss(&mut view);
-        view
-    }
-
-    /// Adds to the view of a run that has not ended when its supervisor was lost, if a keeper noted it. The status of a
-    /// live run does not use it.
-    pub fn note_loss(&self, view: &mut View) {
-        let Some(started) = view.started.as_ref().filter(|_| !view.is_over()) else { return };
-        let place = Place {
-            work_dir: Path::new(&started.work_dir),
-            loop_file: Path::new(&started.path),
-            state_dir: &StateDir::at(self.state_dir()),
-        };
-        if let Some(at) = lock::lost_at(place, &self.id) {
-            view.note_loss(at);
-        }
+        Ok(fold(&self.record()?.events))
     }
 
     /// Connects to the socket of the run.
@@ -414,6 +393,13 @@ impl FoundRun {
     pub fn state_dir(&self) -> PathBuf {
         self.dir.parent().and_then(Path::parent).map_or_else(|| self.dir.clone(), Path::to_owned)
     }
+}
+
+/// Folds the events of a run into a view, with the loss of its supervisor.
+pub fn fold(events: &[Recorded]) -> View {
+    let mut view = View::fold(events);
+    lock::note_loss(&mut view);
+    view
 }
 
 /// Returns the given state directory, or the one of the project around the current directory.

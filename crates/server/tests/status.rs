@@ -242,6 +242,9 @@ fn a_lost_run_counts_its_open_iteration_and_the_time_until_the_loss() {
     story.view.note_loss(story.now.wall.plus(Dur::from_secs(6)));
     let lost = Status::of(&story.view, None);
     assert_eq!(lost.supervised_s, Dur::from_secs(6), "the agent was silent and worked");
+    story.view.note_loss(story.now.wall.plus(Dur::from_secs(1)));
+    let again = Status::of(&story.view, None);
+    assert_eq!(again.supervised_s, lost.supervised_s, "the keeper had not noticed it yet");
     assert_eq!((lost.spent.unknown_tokens, lost.spent.unknown_cost), (1, 1));
     let live = story.pass(2).status();
     assert_eq!((live.unfinished, live.spent.unknown_cost, live.supervised_s), (0, 0, Dur::from_secs(2)));

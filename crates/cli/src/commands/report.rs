@@ -3,6 +3,7 @@ use crate::runs::{FoundRun, Which};
 use changes::Changes;
 use dogwatch_core::record::summary::RunSummary;
 use dogwatch_core::record::view::{Used, View};
+use dogwatch_host::store::lock;
 use std::path::PathBuf;
 
 mod changes;
@@ -67,7 +68,7 @@ impl Report {
         let live = found.is_live();
         let (record, integrity) = found.judged_record()?;
         let mut summary = RunSummary::fold(&record.events);
-        found.note_loss(&mut summary.view);
+        lock::note_loss(&mut summary.view);
         let (broken_chain, record_problem) = (record.chain.broken(), integrity.problem());
         let changes = Changes::of(found);
         Ok(Report { found: found.clone(), summary, live, broken_chain, record_problem, changes })

@@ -1,7 +1,7 @@
 mod text;
 
 use crate::error::CliError;
-use crate::runs::{FoundRun, Which, note};
+use crate::runs::{self, FoundRun, Which, note};
 use dogwatch_core::record::status::{OrchestratorStatus, Status};
 use dogwatch_host::clock;
 pub use text::{headline, text};
@@ -57,7 +57,7 @@ fn answer(found: &FoundRun) -> Option<Status> {
 fn from_record(found: &FoundRun) -> Result<Status, CliError> {
     let live = found.is_live();
     let (record, integrity) = found.judged_record()?;
-    let status = Status::of(&found.fold(&record.events), live.then(clock::now));
+    let status = Status::of(&runs::fold(&record.events), live.then(clock::now));
     Ok(status.with_record_problem(integrity.problem()))
 }
 

@@ -10,7 +10,7 @@ use dogwatch_core::record::status::{DoingStatus, State, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::settings::ReaderName;
 use dogwatch_core::text::one_line;
-use dogwatch_core::time::moment::Moment;
+use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::store::registry::Origin;
 use dogwatch_server::{MachineEntry, MachineState};
 use std::collections::BTreeSet;
@@ -38,6 +38,8 @@ pub enum Input {
         events: Vec<Recorded>,
         more: bool,
     },
+    /// When the supervisor of a run was lost. No event has that time.
+    Lost(RunId, Wall),
     /// The journal of a run was replaced.
     Replaced(RunId),
     /// More output of a session, if it is still the one that the page shows.
@@ -240,6 +242,11 @@ impl Top {
             Input::Machines(machines, summary) => (self.machines, self.summary) = (machines, summary),
             Input::Live(run, live) => self.set_live(&run, live),
             Input::Read { run, events, more } => self.read(&run, &events, more),
+            Input::Lost(run, at) => {
+                if let Some(row) = self.row_mut(&run) {
+                    row.view.note_loss(at);
+                }
+            }
             Input::Replaced(run) => self.restart_reading(&run),
             Input::Unreadable(run, why) => {
                 if let Some(row) = self.row_mut(&run) {

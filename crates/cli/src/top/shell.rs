@@ -19,6 +19,7 @@ use dogwatch_host::clock;
 use dogwatch_host::store::fleet_job;
 use dogwatch_host::store::home;
 use dogwatch_host::store::journal;
+use dogwatch_host::store::lock;
 use dogwatch_host::store::registry::{self, Pointer, Registry};
 use dogwatch_host::sys::{Clock, SignalFd, Timer, block, ignores};
 use dogwatch_server::OtherMachines;
@@ -260,13 +261,23 @@ impl Shell {
                     (false, _) => {}
                 }
                 self.feed(Input::Read { run: run.clone(), events: piece.events, more: piece.more });
-                if !piece.more
-                    && let Some(problem) = self.record_problem(&run)
-                {
-                    self.feed(Input::Unreadable(run, problem));
+                if !piece.more {
+                    self.read_loss(&run);
+                    if let Some(problem) = self.record_problem(&run) {
+                        self.feed(Input::Unreadable(run, problem));
+                    }
                 }
             }
             Err(error) => self.feed(Input::Unreadable(run, format!("cannot read its record: {error}"))),
+        }
+    }
+
+    /// Reads when the supervisor of a run was lost. The lock of a run of another machine is there.
+    fn read_loss(&mut self, run: &RunId) {
+        let mut rows = self.top.rows.iter();
+        let lost = rows.find(|row| row.run == *run && !row.live && row.origin.is_none());
+        if let Some(at) = lost.and_then(|row| lock::lost_at(&row.view)) {
+            self.feed(Input::Lost(run.clone(), at));
         }
     }
 
@@ -443,6 +454,10 @@ impl Shell {
         let dir: Option<PathBuf> = self.pointers.get(&run).map(|p| p.run_dir.clone());
         let live = dir.is_some_and(|dir| registry::is_live(&dir));
         self.feed(Input::Live(run.clone(), live));
+        if !live {
+            // The keeper may note the loss only after the journal is read, and nothing reports that.
+            self.feed(Input::Lost(run.clone(), clock::now().wall));
+        }
         self.note_unread(run);
     }
 

@@ -12,11 +12,14 @@ pub mod skip;
 pub use dogwatch::{Done, Running};
 pub use fifo::{Fifo, Gate};
 
+use dogwatch_core::time::dur::Dur;
+use dogwatch_core::time::moment::Wall;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 use tempfile::TempDir;
 
 /// A generous limit for every wait, even on a machine with many other processes. Only a failing test waits this long.
@@ -52,6 +55,26 @@ impl Project {
     pub fn acting_with(front: &str, script: &str) -> Project {
         let project = Project::new();
         project.act(front, script);
+        project
+    }
+
+    /// Creates a loop with a run that was killed in its first session, as if this long after its start. The agent worked
+    /// without a word.
+    pub fn with_lost_run(supervised: Dur) -> Project {
+        let project = Project::acting("ready there; hang");
+        let there = project.fifo("there");
+        let mut run = project.start_run(&[]);
+        run.wait_for("session_started");
+        there.pid();
+        run.kill();
+        project.wait_until_no_process_left();
+        let started = project.journal()[0]["at"].as_str().and_then(Wall::from_rfc3339).expect("a time");
+        let lost = UNIX_EPOCH + Duration::from_millis(started.plus(supervised).0.unsigned_abs());
+        // The keeper noted the loss as the time of the lock.
+        for lock in std::fs::read_dir(project.outside("state/dogwatch/locks")).expect("locks").flatten() {
+            let lock = File::options().write(true).open(lock.path()).expect("opens");
+            lock.set_modified(lost).expect("sets the time");
+        }
         project
     }
 

@@ -2,10 +2,7 @@
 
 use crate::kit::{GRACES, Project};
 use dogwatch_core::time::dur::Dur;
-use dogwatch_core::time::moment::Wall;
 use serde_json::{Value, json};
-use std::fs::File;
-use std::time::{Duration, UNIX_EPOCH};
 
 fn history(project: &Project, args: &[&str]) -> Value {
     let done = project.call(&[&["history", "--json"], args].concat());
@@ -54,20 +51,7 @@ fn history_is_bounded_and_counts_the_omitted_runs() {
 
 #[test]
 fn a_run_killed_in_a_session_shows_its_time_its_open_iteration_and_unknown_cost() {
-    let project = Project::acting("ready there; hang");
-    let there = project.fifo("there");
-    let run = project.start_run(&[]);
-    there.pid();
-    run.kill();
-    project.wait_until_no_process_left();
-    let lost = &history(&project, &[])["runs"][0];
-    let started = Wall::from_rfc3339(lost["started_at"].as_str().expect("a time")).expect("RFC 3339");
-    // As if the agent had worked without a word until its supervisor was lost.
-    let noted = UNIX_EPOCH + Duration::from_millis(started.plus(Dur::from_millis(65_500)).0.unsigned_abs());
-    for lock in std::fs::read_dir(project.outside("state/dogwatch/locks")).expect("a directory").flatten() {
-        let file = File::options().write(true).open(lock.path()).expect("opens");
-        file.set_modified(noted).expect("sets the time");
-    }
+    let project = Project::with_lost_run(Dur::from_millis(65_300));
     // A refused resume signs the same files, and changes nothing of that.
     let journal = project.run_dir().join("events.jsonl");
     let text = std::fs::read_to_string(&journal).expect("a journal");

@@ -1,6 +1,7 @@
 //! `dogwatch serve` from outside: one address, all runs, and a run that is killed while a client watches it.
 
 use crate::kit::{GRACES, Project, Running, TIMEOUT, all, one};
+use dogwatch_core::time::dur::Dur;
 use rustix::process::Signal;
 use serde_json::Value;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -33,11 +34,16 @@ impl Server {
     }
 
     fn ask(&self, request: &str) -> (String, Value) {
+        let (status, body) = self.ask_for_text(request);
+        (status, serde_json::from_str(&body).expect("is JSON"))
+    }
+
+    fn ask_for_text(&self, request: &str) -> (String, String) {
         let mut answer = String::new();
         let mut stream = self.open(request, "connection: close\r\ncontent-length: 0\r\n");
         stream.read_to_string(&mut answer).expect("answers");
         let (head, body) = answer.split_once("\r\n\r\n").expect("has a body");
-        (head[9..12].to_owned(), serde_json::from_str(body).expect("is JSON"))
+        (head[9..12].to_owned(), body.to_owned())
     }
 }
 
@@ -47,6 +53,20 @@ fn waiting() -> (Project, Running, String) {
     let id = run.wait_for("run_started")["run"].as_str().expect("an id").to_owned();
     run.wait_for("wait_started");
     (project, run, id)
+}
+
+#[test]
+fn a_lost_run_is_served_with_the_time_until_its_loss() {
+    let project = Project::with_lost_run(Dur::from_millis(65_300));
+    let server = Server::start(&project);
+    let is_right = |seconds: f64| (65.2..65.4).contains(&seconds);
+    let status = &server.ask("GET /v1/runs").1["runs"][0]["status"];
+    assert_eq!((&status["state"], &status["unfinished"]), (&Value::from("lost"), &Value::from(1)));
+    assert!(status["supervised_s"].as_f64().is_some_and(is_right), "{status}");
+    let metrics = server.ask_for_text("GET /metrics").1;
+    let line = metrics.lines().find(|line| line.starts_with("dogwatch_run_supervised_seconds{"));
+    let seconds = line.and_then(|line| line.rsplit(' ').next()).and_then(|n| n.parse().ok());
+    assert!(seconds.is_some_and(is_right), "{metrics}");
 }
 
 #[test]

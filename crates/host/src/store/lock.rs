@@ -14,6 +14,7 @@ use crate::store::home::StateDir;
 use crate::store::journal::hex;
 use crate::store::safe_file;
 use dogwatch_core::record::ids::RunId;
+use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use rustix::fs::{Timespec, Timestamps};
@@ -146,7 +147,7 @@ pub enum LockError {
 impl Lock {
     /// Takes and signs both locks.
     pub fn take(place: Place<'_>, holder: &Holder) -> Result<Taken, LockError> {
-        let path = user_lock(&place);
+        let path = user_lock(place.work_dir, place.loop_file);
         let cannot = |error| LockError::Io { path: path.clone(), error };
         home::make_private(path.parent().unwrap_or(Path::new("/"))).map_err(cannot)?;
         let mut of_user = locked(&path)?.ok_or_else(|| cannot(Errno::OPNOTSUPP.into()))?;
@@ -208,11 +209,21 @@ pub fn mark_loss(file: BorrowedFd<'_>) {
     let _ = rustix::fs::futimens(file, &now);
 }
 
-/// Returns when the supervisor of a run was lost, without taking the lock. `None` if the run did not hold the lock last.
-pub fn lost_at(place: Place<'_>, run: &RunId) -> Option<Wall> {
-    let mut file = safe_file::read(&user_lock(&place)).ok()?;
+/// Adds to the view of a run of this machine when its supervisor was lost. The status of a live run does not use it.
+pub fn note_loss(view: &mut View) {
+    if let Some(at) = lost_at(view) {
+        view.note_loss(at);
+    }
+}
+
+/// Returns when the supervisor of a run that has not ended was lost, without taking the lock. `None` if the run did not
+/// hold the lock last.
+pub fn lost_at(view: &View) -> Option<Wall> {
+    let started = view.started.as_ref().filter(|_| !view.is_over())?;
+    let path = user_lock(Path::new(&started.work_dir), Path::new(&started.path));
+    let mut file = safe_file::read(&path).ok()?;
     let holder = read_holder(&mut file)?;
-    if holder.run == *run { written(&file) } else { None }
+    if holder.run == started.run { written(&file) } else { None }
 }
 
 const NOW: Timespec = Timespec { tv_sec: 0, tv_nsec: rustix::fs::UTIME_NOW };
@@ -354,9 +365,9 @@ fn read_holder(file: &mut File) -> Option<Holder> {
     serde_json::Deserializer::from_slice(&text).into_iter().next()?.ok()
 }
 
-fn user_lock(place: &Place<'_>) -> PathBuf {
-    let tree = home::work_tree(place.work_dir);
-    let key = key(&[tree.as_os_str().as_encoded_bytes(), place.loop_file.as_os_str().as_encoded_bytes()]);
+fn user_lock(work_dir: &Path, loop_file: &Path) -> PathBuf {
+    let tree = home::work_tree(work_dir);
+    let key = key(&[tree.as_os_str().as_encoded_bytes(), loop_file.as_os_str().as_encoded_bytes()]);
     home::user_state_dir().join("locks").join(key)
 }
 

@@ -7,6 +7,7 @@ use dogwatch_core::record::status::{State, Status};
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::moment::{Moment, Wall};
 use dogwatch_host::store::journal::KnownHead;
+use dogwatch_host::store::lock;
 use dogwatch_host::store::registry::{self, MAX_LISTED, Pointer, Registry};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -133,12 +134,15 @@ impl Runs {
         let head = || self.head(pointer);
         let ended = fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?.is_over();
         let live = !ended && registry::is_live(&pointer.run_dir);
-        // The supervisor may have recorded the end between reading the journal and checking for it. Read once more.
-        let view = match live || ended {
-            true => &fold.view,
-            false => fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?,
-        };
-        Ok(see(view, live.then(|| pointer.now())))
+        if !live && !ended {
+            // The supervisor may have recorded the end between reading the journal and checking for it. Read once more.
+            fold.catch_up(&pointer.run_dir, &head).map_err(ApiError::NoRecord)?;
+            // The lock of a run of another machine is there.
+            if pointer.origin.is_none() {
+                lock::note_loss(&mut fold.view);
+            }
+        }
+        Ok(see(&fold.view, live.then(|| pointer.now())))
     }
 
     /// Lists the runs, newest first.

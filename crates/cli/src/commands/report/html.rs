@@ -2,7 +2,7 @@
 
 use super::{Report, opening};
 use crate::error::CliError;
-use crate::runs::FoundRun;
+use crate::runs::{self, FoundRun};
 use dogwatch_core::record::status::Status;
 use dogwatch_host::clock;
 use dogwatch_host::store::safe_file;
@@ -13,7 +13,7 @@ use std::path::Path;
 pub fn write(found: &FoundRun, file: &Path) -> Result<u8, CliError> {
     let summary = opening::plain_rows(&Report::of(found)?);
     let (record, integrity) = found.judged_record()?;
-    let status = Status::of(&found.fold(&record.events), found.is_live().then(clock::now))
+    let status = Status::of(&runs::fold(&record.events), found.is_live().then(clock::now))
         .with_record_problem(integrity.problem());
     let state = found.state_dir();
     let project = state.parent().unwrap_or(&state).to_string_lossy();

@@ -6,9 +6,10 @@ use crate::time::dur::Dur;
 use crate::time::moment::{Moment, Wall};
 
 impl View {
-    /// Notes when the supervisor was lost. No event has that time: the keeper of the supervisor keeps it elsewhere.
+    /// Notes when the supervisor was lost. No event has that time: the keeper of the supervisor keeps it elsewhere. The latest
+    /// time counts, because the keeper has an earlier one until it notices the loss.
     pub fn note_loss(&mut self, at: Wall) {
-        self.lost_at = Some(at);
+        self.lost_at = self.lost_at.max(Some(at));
     }
 
     /// Returns until when a run without a supervisor was supervised: to the loss of the supervisor if that is known, or
