@@ -245,6 +245,16 @@ fn the_overview_shows_state_reason_countdown_activity_iterations_and_cost() {
 }
 
 #[test]
+fn a_lost_run_counts_its_open_iteration_and_the_time_until_its_loss() {
+    let mut top = top_of(vec![(run(1), false, working())], 100);
+    top.apply(at(100), Input::Lost(run(1), at(65).wall));
+    let shown = screen(&top, 80, 24);
+    assert!(shown[2].contains(" lost ") && shown[2].ends_with(" 1     ?"), "{}", shown[2]);
+    let sum = " 1 iteration: 0 completed, 1 unfinished; 1m 05s";
+    assert!(shown.iter().any(|line| line == sum), "{}", shown.join("\n"));
+}
+
+#[test]
 fn the_screen_ticks_only_while_something_on_it_counts() {
     let mut ended = Book::of(run(1));
     ended.ends(50, Outcome::Clean, 0);

@@ -4,6 +4,7 @@
 mod kit;
 mod pane;
 
+use dogwatch_core::time::dur::Dur;
 use kit::{GRACES, Project, Running};
 use pane::Pane;
 use rustix::process::Signal;
@@ -107,6 +108,16 @@ fn a_run_that_begins_and_a_dogwatch_that_is_killed_are_seen_without_a_key() {
     pane.until_shown("lost");
     pane.keys(&["w"]);
     pane.until_shown("continue it with `dogwatch resume`");
+    pane.keys(&["C-c"]);
+    pane.assert_restored(0);
+}
+
+#[test]
+fn a_lost_run_shows_its_open_iteration_the_time_until_its_loss_and_unknown_cost() {
+    let project = Project::with_lost_run(Dur::from_millis(65_300));
+    let pane = Pane::open(&project, &[]);
+    let screen = pane.until_shown("1 iteration: 0 completed, 1 unfinished; 1m 05s");
+    assert!(screen.contains("tokens unknown, cost unknown"), "{screen}");
     pane.keys(&["C-c"]);
     pane.assert_restored(0);
 }

@@ -172,7 +172,7 @@ fn line(top: &Top, row: &Row, at: &Columns, look: Look, area: Rect, y: u16, buff
         None => put(at.why, &why(row, &status), Style::new()),
     }
     put(at.seen, &seen(&status, now), Style::new());
-    put(at.turns, &status.counts.iterations.to_string(), Style::new());
+    put(at.turns, &(status.counts.iterations + status.unfinished).to_string(), Style::new());
     put(at.cost, &cost(&status), Style::new());
 }
 
@@ -302,7 +302,6 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
     let status = row.status(now);
     let rule = "─".repeat(usize::from(area.width));
     text(buffer, area, area.y, 0, &rule, look.tone(Tone::Quiet));
-    let c = &status.counts;
     let path = status.path.clone().unwrap_or_default();
     let trouble = status.troubles.last.as_ref().map_or_else(String::new, |t| {
         format!("; {}, latest: {}", words::count(status.troubles.count, "problem"), t.detail)
@@ -316,13 +315,8 @@ fn detail(now: Moment, row: &Row, look: Look, area: Rect, buffer: &mut Buffer) {
         ),
         format!("{}: {}", state(&status, look).0, why(row, &status)),
         format!(
-            "{}: {} completed ({} idle), {} failed, {} timed out, {} interrupted; {}",
-            words::count(c.ended(), "iteration"),
-            c.completed,
-            c.idle,
-            c.failed,
-            c.timed_out,
-            c.interrupted,
+            "{}; {}",
+            words::iterations_with(&status.counts, status.unfinished),
             words::span(status.supervised_s)
         ),
         format!("{}, {}{}{trouble}", words::tokens(&used), words::cost(&used), windows(&status)),
