@@ -1,6 +1,7 @@
 use crate::error::CliError;
 use crate::runs::{registered, state_dir};
 use crate::screen::words;
+use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::printable;
 use dogwatch_core::time::dur::Dur;
@@ -167,7 +168,7 @@ struct Listed {
 #[derive(Serialize)]
 struct Old {
     run: String,
-    outcome: Option<String>,
+    outcome: Option<Outcome>,
     bytes: u64,
     snapshots: usize,
     worktrees: usize,
@@ -183,7 +184,7 @@ impl Listed {
     fn of(plan: &Plan) -> Listed {
         let run = |gone: &plan::Gone| Old {
             run: gone.found.id.to_string(),
-            outcome: Some(gone.how.clone()),
+            outcome: Some(gone.outcome),
             bytes: gone.bytes,
             snapshots: gone.refs.len(),
             worktrees: gone.trees,
@@ -214,7 +215,8 @@ fn list(plan: &Plan) -> String {
             format!(", {}", words::count(gone.trees as u64, "worktree"))
         };
         let (id, size) = (&gone.found.id, words::size(gone.bytes));
-        let _ = writeln!(text, "{id}  {}  {size}, {snapshots}{trees}", gone.how);
+        let how = words::outcome(gone.outcome, gone.verified);
+        let _ = writeln!(text, "{id}  {how}  {size}, {snapshots}{trees}");
     }
     if plan.gone.len() > MAX_SHOWN {
         let _ = writeln!(text, "… and {} more", plan.gone.len() - MAX_SHOWN);

@@ -150,7 +150,8 @@ impl Book {
             Event::RunEnded(RunEnded {
                 outcome,
                 reason: "enough".to_owned(),
-                verified: false,
+                // Only a check can be flaky.
+                verified: outcome == Outcome::CleanWithFlake,
                 iterations: 1,
                 completed: 1,
                 failed: 0,
@@ -242,6 +243,17 @@ fn the_overview_shows_state_reason_countdown_activity_iterations_and_cost() {
     );
     assert!(screen[23].contains("w wake") && screen[23].contains("q quit"), "{}", screen[23]);
     assert!(screen.iter().all(|line| line.chars().count() <= 80));
+}
+
+#[test]
+fn a_success_that_no_check_confirmed_is_unverified() {
+    let mut ended = Book::of(run(1));
+    ended.ends(50, Outcome::Clean, 0);
+    let top = top_of(vec![(run(1), false, ended)], 60);
+    assert!(screen(&top, 120, 24)[2].contains("  clean, unverified enough "));
+    let narrow = screen(&top, 80, 24);
+    assert!(narrow[2].contains(" clean, unver… enough "), "{}", narrow[2]);
+    assert!(narrow.iter().any(|line| line == " clean, unverified: enough"), "{}", narrow.join("\n"));
 }
 
 #[test]

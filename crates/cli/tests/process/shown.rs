@@ -146,7 +146,10 @@ fn json_has_what_the_text_has() {
     assert_eq!(report["status"]["state"], "ended");
     let last = report["timeline"].as_array().and_then(|all| all.last()).expect("a timeline");
     assert!(last["text"].as_str().is_some_and(|text| text.starts_with("run ended: clean")), "{last}");
+    let listed = project.call(&["gc", "--dry-run", "--keep", "0", "--older-than", "0"]).text();
+    assert!(listed.contains("  clean, unverified  "), "{listed}");
     let cleanup = json(&["gc", "--json", "--keep", "0", "--older-than", "0"], 0);
+    assert_eq!(cleanup["runs"][0]["outcome"], "clean", "programs read the outcome alone");
     assert_eq!(
         (cleanup["runs"].as_array().map(Vec::len), &cleanup["done"]),
         (Some(1), &serde_json::Value::Null)

@@ -1,7 +1,7 @@
 //! Decides which runs to remove, and which to keep and why. This module changes nothing.
 
 use crate::runs::{FoundRun, registered, runs_in, state_dir};
-use dogwatch_core::record::event::RunStarted;
+use dogwatch_core::record::event::{Outcome, RunStarted};
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::record::view::View;
 use dogwatch_core::time::dur::Dur;
@@ -44,8 +44,9 @@ pub struct Plan {
 /// A run to remove.
 pub struct Gone {
     pub found: FoundRun,
-    /// The outcome of the run.
-    pub how: String,
+    pub outcome: Outcome,
+    /// The checks of every node have passed.
+    pub verified: bool,
     pub bytes: u64,
     /// The repository that holds the snapshots.
     pub repo: PathBuf,
@@ -140,12 +141,13 @@ fn judge(found: &FoundRun, retention: &Retention) -> Judged {
     let Some(end) = &view.ended else {
         return Judged::Stays("it did not end; `dogwatch resume` can continue it".to_owned());
     };
-    let how = end.outcome.to_string();
+    let (outcome, verified) = (end.outcome, end.verified);
     match surroundings(found, &view, retention) {
         Ok((repo, refs, trees)) => {
             let bytes = retire::size(&found.dir);
             let started = view.started;
-            Judged::Goes(Box::new(Gone { found: found.clone(), how, bytes, repo, refs, trees, started }))
+            let found = found.clone();
+            Judged::Goes(Box::new(Gone { found, outcome, verified, bytes, repo, refs, trees, started }))
         }
         Err(why) => Judged::Stays(why),
     }

@@ -32,8 +32,9 @@ struct Columns {
 
 impl Columns {
     fn of(width: u16) -> Columns {
-        let name = if width >= 110 { 24 } else { 13 };
-        let (state, seen, turns, cost) = (13, 16, 5, 7);
+        // A narrow screen cuts `clean, unverified`; the details of the run show all of it.
+        let (name, state) = if width >= 110 { (24, 17) } else { (13, 13) };
+        let (seen, turns, cost) = (16, 5, 7);
         let why = width.saturating_sub(2 + name + 1 + state + 1 + 1 + seen + 1 + turns + 1 + cost);
         let mut at = 2;
         let mut next = |width: u16| {
@@ -186,8 +187,9 @@ pub fn state(status: &Status, look: Look) -> (String, Style) {
         State::Ended => status.ended.as_ref().map_or_else(Style::new, |e| outcome_style(e.outcome, look)),
     };
     let word = match (status.state, &status.ended) {
-        (State::Ended, Some(end)) if end.outcome == Outcome::CleanWithFlake => "clean, flaky".to_owned(),
-        (State::Ended, Some(end)) => end.outcome.as_str().replace('_', " "),
+        (State::Ended, Some(end)) => words::outcome(end.outcome, end.verified)
+            .replace(Outcome::CleanWithFlake.as_str(), "clean, flaky")
+            .replace('_', " "),
         (State::NeedsHuman, _) => "needs human".to_owned(),
         (_, _) if status.stopping => "stopping".to_owned(),
         (_, _) if status.paused && status.state == State::Working => "pausing".to_owned(),
