@@ -65,7 +65,7 @@ fn a_run_killed_in_a_session_shows_its_time_its_open_iteration_and_unknown_cost(
     );
     for (args, words) in [
         (&[][..], "1 iteration: 0 completed, 1 unfinished, 1m 05s"),
-        (&["status"], "1 iteration: 0 completed, 1 unfinished"),
+        (&["status"], "1 iteration: 0 completed, 1 unfinished\n  spent: tokens unknown, cost unknown\n"),
         (&["history"], "1m 05s    1 (1 unfinished)  -       unknown  unknown"),
         (
             &["history"],

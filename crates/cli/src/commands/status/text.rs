@@ -137,11 +137,12 @@ fn counted(others: &[&NodeStatus]) -> Option<String> {
     (!others.is_empty()).then(|| format!("  {nodes}: {all} (list all with --json)"))
 }
 
-/// Formats tokens and cost, if any session reported them.
+/// Formats tokens and cost, if any session used some or did not report them.
 fn spent(status: &Status) -> Option<String> {
     let used = status.spent;
     let prices = status.prices.as_ref().map(|date| format!("; list prices of {date}")).unwrap_or_default();
-    (used.tokens > 0 || used.cost_usd > 0.0)
+    let unknown = used.unknown_tokens + used.unknown_cost > 0;
+    (used.tokens > 0 || used.cost_usd > 0.0 || unknown)
         .then(|| format!("  spent: {}, {}{prices}", words::tokens(&used), words::cost(&used)))
 }
 
