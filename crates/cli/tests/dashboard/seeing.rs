@@ -2,6 +2,7 @@
 
 use crate::kit::Project;
 use crate::{Serve, run_id};
+use dogwatch_core::time::dur::Dur;
 
 const IDLING: &str = "idle: {delay: 1h, max_delay: 1h, stop_after: 50}";
 
@@ -27,6 +28,31 @@ fn the_overview_has_a_row_for_each_run_and_removes_the_token_from_the_address() 
     let paint = page.eval("performance.getEntriesByName('first-contentful-paint')[0]?.startTime ?? -1");
     println!("first paint after {paint} ms");
     assert!(paint.as_f64().is_some_and(|ms| (0.0..5000.0).contains(&ms)), "{paint}");
+    page.assert_no_errors();
+}
+
+#[test]
+fn a_lost_run_shows_its_open_iteration_the_time_until_its_loss_and_unknown_cost() {
+    let project = Project::with_lost_run(Dur::from_millis(65_300));
+    let serve = Serve::start(&project);
+    let mut page = serve.open(&project);
+    page.wait("document.querySelector('.run .state')?.textContent === 'lost'", "the lost run");
+    let row = page.text("document.querySelector('.run').innerText");
+    for part in ["1 unfinished", "1 iteration", "cost unknown"] {
+        assert!(row.contains(part), "{part:?} is missing in {row:?}");
+    }
+    let run = run_id(&project);
+    page.eval(&format!("location.hash = '#/run/{run}'; true"));
+    page.wait("document.querySelector('.run-page[data-ready]')", "the page of the run");
+    let facts = "[...document.querySelectorAll('.facts > div')].map((fact) => fact.textContent).join('; ')";
+    let same = ["Elapsed1 m 05 s", "Iterations1 1 unfinished", "Costunknown"];
+    let shown = page.text(facts);
+    same.iter().for_each(|fact| assert!(shown.contains(fact), "{fact:?} is missing in {shown:?}"));
+    project.call(&["report", &run, "--html", "night.html"]).assert_code(0);
+    page.go(&format!("file://{}", project.path("night.html").display()));
+    page.wait("document.querySelector('.run-page.report[data-ready]')", "the report");
+    let shown = page.text(facts);
+    same.iter().for_each(|fact| assert!(shown.contains(fact), "{fact:?} is missing in {shown:?}"));
     page.assert_no_errors();
 }
 

@@ -3,7 +3,7 @@
 import { el, button, put, setText } from "./dom.js";
 import { plural, shortClock, span, ticking, when } from "./time.js";
 import { canSteer, pauseOrResume, stop, wake, wakeable } from "./steer.js";
-import { cost, endedIterations, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
+import { cost, countedIterations, lamp, nameOf, nextWake, pills, placeOf, stateText } from "./state.js";
 import { listenKeys } from "./keys.js";
 import * as api from "./api.js";
 
@@ -201,7 +201,7 @@ class Row {
     setText(this.why, why);
     this.why.title = why;
     put(this.tally, pills(run.status));
-    const n = endedIterations(run.status);
+    const n = countedIterations(run.status);
     setText(this.count, n === undefined ? "" : plural(n, "iteration"));
     setText(this.cost, cost(run.status?.spent));
     const steer = canSteer(run);

@@ -8,7 +8,7 @@ import { Timeline } from "./lanes.js";
 import { drawGraph, ticks } from "./graph.js";
 import { EventList } from "./list.js";
 import { Output } from "./output.js";
-import { endedIterations, lamp, nameOf, nextWake, pills, stateText, windowsText } from "./state.js";
+import { countedIterations, lamp, nameOf, nextWake, pills, stateText, windowsText } from "./state.js";
 import { canSteer, pauseOrResume, stop, tell, wake, wakeable } from "./steer.js";
 import { listenKeys } from "./keys.js";
 import { drawForecast, plannedLooks } from "./forecast.js";
@@ -176,21 +176,37 @@ export class RunPage {
 
   drawFacts() {
     const { model, run } = this;
-    const spent = model.spent();
+    const spent = this.spent();
     const fact = (name, ...value) => el("div", {}, el("dt", {}, name), el("dd", {}, ...value));
     const status = run.status;
-    const lasted = model.first === null ? null : ((model.ended || !run.alive ? model.last : this.now()) - model.first) / 1000;
+    const lasted = this.lasted();
     const agent = (model.started?.agent ?? "").trim();
     put(this.facts,
       model.first === null ? null : fact("Started", `${day(model.first)} ${shortClock(model.first)}`),
       lasted === null ? null : fact(model.ended ? "Duration" : "Elapsed", span(Math.round(lasted))),
-      fact("Iterations", el("b", {}, String(endedIterations(status) ?? model.iterations.length)), " ", pills(status)),
+      fact("Iterations", el("b", {}, String(countedIterations(status) ?? model.iterations.length)), " ", pills(status)),
       fact("Cost", spent.cost === null ? (spent.unknown ? "unknown" : "\u2013") : `${money(spent.cost)}${spent.unknown ? " and more" : ""}`, spent.tokens === null ? "" : `, ${amount(spent.tokens)} tokens`),
       status?.windows?.length ? fact("Windows", windowsText(status.windows)) : null,
       agent ? fact("Agent", el("code", {}, oneLine(agent, 80))) : null,
       status?.told?.length ? fact("Pending messages", oneLine(status.told.join("; "), 120)) : null,
       status?.record_problem ? fact("Record", el("b", { class: "bad" }, oneLine(status.record_problem, 200))) : null,
       status?.troubles?.last ? fact("Last trouble", oneLine(status.troubles.last.detail, 160)) : null);
+  }
+
+  lost() { return this.run.status?.state === "lost"; }
+
+  /** Returns how long the run lasted, in seconds. The events do not say when a lost run lost its supervisor; the status does. */
+  lasted() {
+    const { model, run } = this;
+    if (this.lost()) return run.status.supervised_s;
+    return model.first === null ? null : ((model.ended || !run.alive ? model.last : this.now()) - model.first) / 1000;
+  }
+
+  /** Returns what all sessions used. Without a supervisor no event charges an open session; the status does. */
+  spent() {
+    if (!this.lost()) return this.model.spent();
+    const { tokens, cost_usd, unknown_cost } = this.run.status.spent;
+    return { tokens: tokens || null, cost: cost_usd || null, unknown: unknown_cost };
   }
 
   /** Called every second. */

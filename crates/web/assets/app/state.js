@@ -86,10 +86,10 @@ export function nextWake(status) {
 
 const pill = (tone, n, word) => (n > 0 ? el("span", { class: `pill ${tone}`, title: `${n} ${word}` }, el("b", {}, amount(n)), ` ${word}`) : null);
 
-/** Returns the number of iterations that the badges add up to, including interrupted ones. */
-export function endedIterations(status) {
+/** Returns the number of iterations that the badges add up to, including interrupted and unfinished ones. */
+export function countedIterations(status) {
   const c = status?.counts;
-  return c && c.iterations + (c.interrupted ?? 0);
+  return c && c.iterations + (c.interrupted ?? 0) + (status.unfinished ?? 0);
 }
 
 /** Badges for the endings of the iterations and the result of the run. */
@@ -100,7 +100,7 @@ export function pills(status) {
     ended?.verified ? el("span", { class: "pill good", title: "the checks passed" }, "verified") : null,
     ended?.flake_retries > 0 ? el("span", { class: "pill flake", title: "passed only after a failed attempt" }, plural(ended.flake_retries, "flake")) : null,
     pill("good", (c.completed ?? 0) - (c.idle ?? 0), "completed"), pill("calm", c.idle, "idle"), pill("bad", c.failed, "failed"),
-    pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("bad", status?.troubles?.count, "trouble"),
+    pill("bad", c.timed_out, "timed out"), pill("dim", c.interrupted, "interrupted"), pill("dim", status?.unfinished, "unfinished"), pill("bad", status?.troubles?.count, "trouble"),
     status?.record_problem ? el("span", { class: "pill bad", title: status.record_problem }, "check record") : null);
 }
 
