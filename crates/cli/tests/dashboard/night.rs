@@ -36,6 +36,8 @@ pub enum End {
     Flake,
     ErrorLimit,
     Working,
+    /// It works in the session after one that lost its supervisor.
+    Resumed,
     Idling,
 }
 
@@ -88,7 +90,7 @@ impl Night<'_> {
         }
         let nodes: Vec<(&str, &[&str])> =
             if shape.nodes.is_empty() { vec![(name, &[])] } else { shape.nodes.to_vec() };
-        if matches!(shape.end, End::Working | End::Idling) {
+        if matches!(shape.end, End::Working | End::Resumed | End::Idling) {
             log.began = before(clock::now(), log.now);
             self.alive.push(Alive::hold(&run_dir).expect("no other process holds the lock"));
         }
@@ -248,20 +250,35 @@ impl EventLog {
                 self.now += 70_000;
                 self.record(self.now - 70_000, json!({"event": "wait_started", "node": node, "why": "idle", "delay_s": 300.0, "until": until}));
             }
-            End::Working => {
-                let (n, from) = (works + 1, self.now);
-                let with = |event: &str, more: Value| {
-                    joined(json!({"event": event, "node": node, "iteration": n}), &more)
-                };
-                self.record(from, with("iteration_started", json!({"cause": "next"})));
+            End::Working => self.open_session(node, works + 1),
+            End::Resumed => {
+                let n = works + 1;
+                let used = |n: u64| json!({"event": "used", "node": node, "iteration": n, "tokens": 70_000});
+                self.open_session(node, n);
+                self.record(self.now, used(n));
+                let run = "20261114-221001-k3f9";
                 self.record(
-                    from + 400,
-                    with("session_started", json!({"pid": 4000, "argv": ["claude", "-p"]})),
+                    self.now + 9000,
+                    json!({"event": "run_resumed", "run": run, "boot_id": "", "pid": 1, "dogwatch": "test"}),
                 );
-                self.progress(&with, from + 400, 7 * MINUTE, 0);
-                self.now += 7 * MINUTE + 45_000;
+                self.record(self.now + 9000, json!({"event": "iteration_interrupted", "node": node, "iteration": n, "duration_s": 465.0,
+                    "because": "dogwatch was lost", "by": "supervisor_lost"}));
+                self.now += 9000;
+                self.open_session(node, n + 1);
+                self.record(self.now, used(n + 1));
             }
         }
+    }
+
+    /// Adds an iteration whose session has not ended.
+    fn open_session(&mut self, node: &str, n: u64) {
+        let from = self.now;
+        let with =
+            |event: &str, more: Value| joined(json!({"event": event, "node": node, "iteration": n}), &more);
+        self.record(from, with("iteration_started", json!({"cause": "next"})));
+        self.record(from + 400, with("session_started", json!({"pid": 4000, "argv": ["claude", "-p"]})));
+        self.progress(&with, from + 400, 7 * MINUTE, 0);
+        self.now += 7 * MINUTE + 45_000;
     }
 
     /// Adds consecutive idle iterations. Each waits twice as long as the one before.

@@ -1,6 +1,7 @@
 //! The dashboard shows the actual state of the runs.
 
 use crate::kit::Project;
+use crate::night::{End, Night, Shape};
 use crate::{Serve, run_id};
 use dogwatch_core::time::dur::Dur;
 
@@ -53,6 +54,19 @@ fn a_lost_run_shows_its_open_iteration_the_time_until_its_loss_and_unknown_cost(
     page.wait("document.querySelector('.run-page.report[data-ready]')", "the report");
     let shown = page.text(facts);
     same.iter().for_each(|fact| assert!(shown.contains(fact), "{fact:?} is missing in {shown:?}"));
+    page.assert_no_errors();
+}
+
+#[test]
+fn a_resumed_run_counts_what_its_interrupted_session_used() {
+    let project = Project::new();
+    let shape = Shape { hard_stop: false, end: End::Resumed, ..Shape::loops() };
+    let mut night = Night::new(&project);
+    let run = night.write("fix-tests", 1, &shape);
+    let serve = Serve::start(&project);
+    let mut page = serve.open_run(&project, &run);
+    // 201000 tokens of four sessions that ended, and 70000 each of the interrupted and the open one.
+    page.wait_for_text("$1.44 and more, 341k tokens");
     page.assert_no_errors();
 }
 

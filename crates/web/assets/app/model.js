@@ -188,7 +188,11 @@ export class Model {
   /** Closes what was open when the previous supervisor was lost, at the time of its last event. */
   resume(at) {
     const before = this.events.length > 1 ? this.events[this.events.length - 2].ms : at;
-    this.order.forEach((node) => this.close(node, before));
+    this.order.forEach((node) => {
+      // No other event charges an interrupted session, and the next session's reports replace its last one.
+      if (node.session) this.charge(node, node.using);
+      this.close(node, before);
+    });
     this.ended = null;
   }
 
@@ -218,11 +222,16 @@ export class Model {
     node.tools.forEach((tool) => { tool.end = at; });
     node.tools.clear();
     node.session = null;
-    node.using = null;
     node.doing = "preparing";
-    node.used.tokens = add(node.used.tokens, e.tokens);
-    node.used.cost = add(node.used.cost, e.cost_usd);
-    if (e.cost_usd === undefined) node.unknown = (node.unknown ?? 0) + 1;
+    this.charge(node, e);
+  }
+
+  /** Adds the usage of a session that is over. One without a cost was not free: its cost is unknown. */
+  charge(node, usage) {
+    node.used.tokens = add(node.used.tokens, usage?.tokens);
+    node.used.cost = add(node.used.cost, usage?.cost_usd);
+    if (usage?.cost_usd === undefined) node.unknown = (node.unknown ?? 0) + 1;
+    node.using = null;
   }
 
   iterationEnded(e, at, node) {
