@@ -53,6 +53,15 @@ impl Head<'_> {
     }
 }
 
+/// Reads the version of a line's format. A later format may change every other field.
+pub fn version(line: &[u8]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Version {
+        v: u32,
+    }
+    serde_json::from_slice(line).ok().map(|Version { v }| v)
+}
+
 /// Appends an event as JSON, without a newline.
 pub fn write(out: &mut Vec<u8>, recorded: &Recorded) -> Result<()> {
     let Recorded { v, seq, at, awake_ms, boot_ms, ref event } = *recorded;

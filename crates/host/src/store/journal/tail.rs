@@ -219,11 +219,16 @@ pub enum BadLine {
 
 /// Parses the event that follows event `last`. Also returns the hash of the previous line that it contains.
 pub fn parse(line: &[u8], last: u64) -> Result<(Recorded, String), BadLine> {
+    let newer = |v: u32| if v > FORMAT { Err(BadLine::Newer(v)) } else { Ok(()) };
     let bad = |e: serde_json::Error| BadLine::NotAnEvent(e.to_string());
-    let head = dogwatch_codec::Head::of(line).map_err(bad)?;
-    if head.v > FORMAT {
-        return Err(BadLine::Newer(head.v));
-    }
+    let head = match dogwatch_codec::Head::of(line) {
+        Ok(head) => head,
+        Err(error) => {
+            dogwatch_codec::version(line).map_or(Ok(()), newer)?;
+            return Err(bad(error));
+        }
+    };
+    newer(head.v)?;
     let recorded = head.read(line).map_err(bad)?;
     match recorded.seq {
         found if Some(found) == last.checked_add(1) => Ok((recorded, head.prev.into_owned())),
