@@ -27,6 +27,12 @@ pub struct DayUse {
 }
 
 impl DayUse {
+    /// Creates the usage of the day from `since` to `until`.
+    pub fn new((since, until): (Wall, Wall), used: &Used) -> DayUse {
+        let Used { tokens, cost_usd, unknown_tokens, unknown_cost, .. } = *used;
+        DayUse { since, until, tokens, cost_usd, unknown_tokens, unknown_cost }
+    }
+
     /// Returns the totals without the day.
     pub fn used(&self) -> Used {
         let DayUse { tokens, cost_usd, unknown_tokens, unknown_cost, .. } = *self;

@@ -11,6 +11,7 @@ pub mod notification;
 pub mod prices;
 #[cfg(feature = "schema")]
 pub(crate) mod schema;
+pub mod sessions;
 pub mod status;
 pub mod summary;
 pub mod view;

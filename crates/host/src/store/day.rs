@@ -5,10 +5,8 @@
 
 use crate::clock;
 use dogwatch_core::record::day::DayUse;
-use dogwatch_core::record::event::Usage;
 use dogwatch_core::record::view::Used;
 use dogwatch_core::time::moment::Wall;
-use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::io;
@@ -34,17 +32,7 @@ pub struct DayBook {
 struct Book {
     offset: u64,
     ended: Used,
-    open: BTreeMap<(String, u64), Usage>,
-}
-
-#[derive(Deserialize)]
-struct Row {
-    at: Wall,
-    event: String,
-    node: String,
-    iteration: u64,
-    #[serde(flatten)]
-    usage: Usage,
+    sessions: journal::SessionLines,
 }
 
 impl DayBook {
@@ -69,11 +57,10 @@ impl DayBook {
         for (dir, book) in &self.books {
             sum = sum.plus(book.ended);
             if dir.file_name() != Some(&self.own) {
-                sum = book.open.values().map(open_usage).fold(sum, Used::plus);
+                sum = sum.plus(book.open(day.0));
             }
         }
-        let Used { tokens, cost_usd, unknown_tokens, unknown_cost, .. } = sum;
-        Ok(DayUse { since: day.0, until: day.1, tokens, cost_usd, unknown_tokens, unknown_cost })
+        Ok(DayUse::new(day, &sum))
     }
 
     fn todays_runs(&self) -> io::Result<Vec<PathBuf>> {
@@ -87,12 +74,6 @@ impl DayBook {
         runs.retain(|dir| written(dir).is_ok_and(|at| at >= since));
         Ok(runs)
     }
-}
-
-/// Returns the usage of an open session of another run so far. Unreported values count as zero, because they are not
-/// known yet.
-fn open_usage(usage: &Usage) -> Used {
-    Used { tokens: usage.tokens.unwrap_or(0), cost_usd: usage.cost_usd.unwrap_or(0.0), ..Used::default() }
 }
 
 impl Book {
@@ -110,38 +91,14 @@ impl Book {
     }
 
     fn take(&mut self, line: &[u8], since: Wall) {
-        let says = |event: &str| memchr::memmem::find(line, event.as_bytes()).is_some();
-        if says("\"event\":\"run_resumed\"") {
-            // Sessions that were open when the supervisor was lost are over. No event says so.
-            let open = std::mem::take(&mut self.open);
-            self.ended = open.values().map(ended_usage).fold(self.ended, Used::plus);
-            return;
-        }
-        if !["\"session_started\"", "\"session_ended\"", "\"used\""].into_iter().any(says) {
-            return;
-        }
-        let Ok(row) = serde_json::from_slice::<Row>(line) else { return };
-        let session = (row.node, row.iteration);
-        match row.event.as_str() {
-            "session_started" if row.at >= since => drop(self.open.insert(session, Usage::default())),
-            "used" if row.at >= since => drop(self.open.insert(session, row.usage)),
-            "session_ended" => {
-                self.open.remove(&session);
-                if row.at >= since {
-                    self.ended = self.ended.plus(ended_usage(&row.usage));
-                }
-            }
-            _ => {}
-        }
+        let over = self.sessions.take(line).into_iter().filter(|session| session.at >= since);
+        self.ended = over.map(|session| Used::of(&session.usage)).fold(self.ended, Used::plus);
     }
-}
 
-fn ended_usage(usage: &Usage) -> Used {
-    Used {
-        unknown_tokens: u64::from(usage.tokens.is_none()),
-        unknown_cost: u64::from(usage.cost_usd.is_none()),
-        computed_usd: usage.computed(),
-        ..open_usage(usage)
+    /// Returns the usage of the open sessions.
+    fn open(&self, since: Wall) -> Used {
+        let open = self.sessions.open().filter(|session| session.at >= since);
+        open.map(|session| Used::so_far(&session.usage)).fold(Used::default(), Used::plus)
     }
 }
 
@@ -164,6 +121,7 @@ fn day_of(now: Wall) -> (Wall, Wall) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::store::journal::sessions::tests::{of_session as row, resumed};
     use std::io::Write;
 
     struct Project(tempfile::TempDir);
@@ -179,12 +137,6 @@ mod tests {
         fn book(&self) -> DayBook {
             DayBook::new(self.0.path().to_owned(), "own".into())
         }
-    }
-
-    fn row(event: &str, at: Wall, iteration: u64, usage: &str) -> String {
-        format!(
-            "{{\"v\":1,\"seq\":1,\"at\":\"{at}\",\"event\":\"{event}\",\"node\":\"n\",\"iteration\":{iteration}{usage}}}\n"
-        )
     }
 
     #[test]
@@ -204,6 +156,7 @@ mod tests {
 
         // The open session of another run counts as far as it is known. The core knows the one of this run.
         for run in ["b", "own"] {
+            project.append(run, &row("session_started", now, 2, ""));
             project.append(run, &row("used", now, 2, ",\"tokens\":100"));
             project.append(run, &row("used", now, 2, ",\"tokens\":200,\"cost_usd\":1.0"));
         }
@@ -222,15 +175,20 @@ mod tests {
     fn a_session_that_lost_its_supervisor_still_counts_after_the_run_is_resumed() {
         let project = Project(tempfile::tempdir().expect("a directory"));
         let now = crate::clock::now().wall;
-        project.append("own", &row("used", now, 1, ",\"tokens\":100"));
+        let start = |iteration| project.append("own", &row("session_started", now, iteration, ""));
+        let uses = |iteration, tokens| project.append("own", &row("used", now, iteration, tokens));
+        start(1);
+        uses(1, ",\"tokens\":100");
         let mut book = project.book();
         assert_eq!(book.read(now).map(|day| day.tokens).ok(), Some(0), "the core knows it");
-        project.append("own", "{\"v\":1,\"event\":\"run_resumed\"}\n");
-        project.append("own", &row("used", now, 2, ",\"tokens\":7"));
+        project.append("own", &resumed(now));
+        start(2);
+        uses(2, ",\"tokens\":7");
         assert_eq!(book.read(now).map(|day| (day.tokens, day.unknown_cost)).ok(), Some((100, 1)));
         // A session that was lost before its first report was not free.
-        project.append("own", &row("session_started", now, 3, ""));
-        project.append("own", "{\"v\":1,\"event\":\"run_resumed\"}\n");
+        project.append("own", &resumed(now));
+        start(3);
+        project.append("own", &resumed(now));
         let used = book.read(now).map(|day| (day.tokens, day.unknown_tokens, day.unknown_cost));
         assert_eq!(used.ok(), Some((107, 1, 3)));
     }

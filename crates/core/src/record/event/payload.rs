@@ -191,6 +191,14 @@ pub struct SessionEnded {
     pub model: Option<String>,
 }
 
+impl SessionEnded {
+    /// Returns the usage of the session.
+    pub fn usage(&self) -> Usage {
+        let SessionEnded { tokens, cost_usd, cost_source, counts, .. } = *self;
+        Usage { tokens, cost_usd, cost_source, counts }
+    }
+}
+
 /// The fields that all endings of an iteration share.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct IterationEnd {

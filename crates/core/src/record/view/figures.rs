@@ -1,7 +1,6 @@
 //! The figures of the view: counts of iterations, usage, and the current activity of a node.
 
-use crate::record::event::{SessionEnded, WaitWhy};
-use crate::record::prices::CostSource;
+use crate::record::event::{SessionEnded, Usage, WaitWhy};
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Wall};
 use crate::watch::Channel;
@@ -84,18 +83,28 @@ impl Used {
         }
     }
 
+    /// Returns the usage of a session that is over. What is not recorded is unknown: the session was not free.
+    pub fn of(session: &Usage) -> Used {
+        Used {
+            unknown_tokens: u64::from(session.tokens.is_none()),
+            unknown_cost: u64::from(session.cost_usd.is_none()),
+            ..Used::so_far(session)
+        }
+    }
+
+    /// Returns the usage of an open session. What it has not reported yet counts as zero.
+    pub fn so_far(session: &Usage) -> Used {
+        Used {
+            tokens: session.tokens.unwrap_or(0),
+            cost_usd: session.cost_usd.unwrap_or(0.0),
+            computed_usd: session.computed(),
+            ..Used::default()
+        }
+    }
+
     /// Adds the usage of a session.
     pub(super) fn add(&mut self, s: &SessionEnded) {
-        match s.tokens {
-            Some(n) => self.tokens = self.tokens.saturating_add(n),
-            None => self.unknown_tokens += 1,
-        }
-        match s.cost_usd {
-            Some(c) => self.cost_usd += c,
-            None => self.unknown_cost += 1,
-        }
-        self.computed_usd +=
-            s.cost_usd.filter(|_| s.cost_source == Some(CostSource::Computed)).unwrap_or(0.0);
+        *self = self.plus(Used::of(&s.usage()));
     }
 }
 

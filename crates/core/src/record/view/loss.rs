@@ -47,14 +47,11 @@ impl NodeView {
     /// Returns the recorded usage of the interrupted session. Where the record has no figures it is unknown: the session was
     /// not free.
     fn interrupted_usage(&self) -> Used {
-        let is_open = matches!(self.doing, Doing::Working { .. });
-        let usage = &self.usage.current;
-        Used {
-            tokens: usage.tokens.unwrap_or(0),
-            cost_usd: usage.cost_usd.unwrap_or(0.0),
-            unknown_tokens: u64::from(is_open && usage.tokens.is_none()),
-            unknown_cost: u64::from(is_open && usage.cost_usd.is_none()),
-            computed_usd: usage.computed(),
+        match self.doing {
+            Doing::Working { .. } => Used::of(&self.usage.current),
+            Doing::Nothing | Doing::Preparing | Doing::Checking | Doing::Waiting { .. } => {
+                Used::so_far(&self.usage.current)
+            }
         }
     }
 }

@@ -4,10 +4,12 @@
 
 mod chain;
 mod read;
+pub(super) mod sessions;
 mod tail;
 
 pub use chain::{Chain, End, HeadFile, Integrity, KnownHead};
 pub use read::{Loaded, ReadError, load, load_known, repair};
+pub use sessions::SessionLines;
 pub use tail::{BadLine, Head, Tail, head, parse};
 
 use crate::store::safe_file;
