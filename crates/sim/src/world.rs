@@ -125,6 +125,12 @@ impl World {
         self
     }
 
+    /// Makes dogwatch read the usage of the day. Other runs of the project use this many tokens in an hour.
+    pub fn reads_day(mut self, others: u64) -> World {
+        self.day.others = Some(others);
+        self
+    }
+
     /// Stops dogwatch at `after` since the beginning, and continues it `lasts` later.
     pub fn stopped(mut self, after: Dur, lasts: Dur) -> World {
         self.plan(after, Happening::Stops(lasts, true));

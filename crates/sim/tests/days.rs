@@ -9,7 +9,7 @@ use dogwatch_core::settings::{DayBudget, Plan};
 use dogwatch_core::time::dur::Dur;
 use dogwatch_core::time::moment::Wall;
 use dogwatch_sim::plan::plan;
-use dogwatch_sim::{Act, World};
+use dogwatch_sim::{Act, Drive, World};
 
 /// The start of the simulation, which is the middle of its day.
 const NOW: i64 = 1_794_773_733_000;
@@ -79,4 +79,21 @@ fn a_new_day_starts_with_a_full_budget() {
         .at(secs(31), Input::Interrupted);
     let end = world.end();
     assert_ne!(end.outcome, Outcome::BudgetExceeded, "{}", end.reason);
+}
+
+#[test]
+fn the_usage_of_a_session_that_lost_its_supervisor_is_in_the_next_update() {
+    let mut world = World::new(limited(1_000), |_| Act::hangs()).reads_day(0).at(secs(10), uses(1, 100));
+    // The second session is lost before its first report.
+    for until in [20, 120] {
+        world.drive(Drive::Until(secs(until)));
+        assert_eq!(world.crash(0, secs(60), false), Ok(true));
+    }
+    world.drive(Drive::Until(secs(200)));
+    let updates = world.events.iter().filter_map(|recorded| match recorded.event {
+        Event::DayUsed(day) => Some((day.tokens, day.unknown_tokens, day.unknown_cost)),
+        _ => None,
+    });
+    assert_eq!(updates.collect::<Vec<_>>(), [(0, 0, 0), (100, 0, 1), (100, 1, 2)]);
+    assert_eq!(world.sessions.len(), 3);
 }

@@ -107,7 +107,7 @@ fn world_of(scenario: &Scenario, calm: &Rc<Cell<bool>>, seen: &Rc<RefCell<Seen>>
     world.set_worktrees(move |iteration| Some(((seed ^ iteration.0) % 7).to_string()));
     world.together = scenario.together;
     world.holder = scenario.leash;
-    world.day.others = Some(scenario.others);
+    world = world.reads_day(scenario.others);
     scenario.faults.iter().for_each(|(at, fault)| fault.plan(*at, &mut world));
     scenario.requests.iter().for_each(|(at, request)| request.plan(*at, &mut world));
     world

@@ -2,7 +2,8 @@
 
 use super::Machine;
 use dogwatch_core::record::day::DayUse;
-use dogwatch_core::record::event::{Event, Recorded};
+use dogwatch_core::record::sessions::Sessions;
+use dogwatch_core::record::view::Used;
 use dogwatch_core::run::input::Input;
 use dogwatch_core::settings::{DayBudget, Plan};
 use dogwatch_core::time::dur::Dur;
@@ -51,16 +52,13 @@ impl Machine {
         let now = self.clocks.now().wall;
         let since = Wall(now.0 - now.0.rem_euclid(DAY_MS));
         let hours = (now.0 - since.0).unsigned_abs() / Dur::from_hours(1).as_millis();
-        let mut day = DayUse { since, until: Wall(since.0 + DAY_MS), ..DayUse::default() };
-        day.tokens = hours * self.day.others.unwrap_or(0);
-        for Recorded { at, event, .. } in &self.events {
-            if let (Event::SessionEnded(end), true) = (event, day.since <= *at && *at < day.until) {
-                day.tokens += end.tokens.unwrap_or(0);
-                day.cost_usd += end.cost_usd.unwrap_or(0.0);
-                day.unknown_tokens += u64::from(end.tokens.is_none());
-                day.unknown_cost += u64::from(end.cost_usd.is_none());
-            }
-        }
+        let until = Wall(since.0 + DAY_MS);
+        let others = Used { tokens: hours * self.day.others.unwrap_or(0), ..Used::default() };
+        let mut sessions = Sessions::default();
+        let over = self.events.iter().flat_map(|recorded| sessions.apply(recorded));
+        let today = over.filter(|session| since <= session.at && session.at < until);
+        let used = today.map(|session| Used::of(&session.usage)).fold(others, Used::plus);
+        let day = DayUse::new((since, until), &used);
         self.day.last = Some(day);
         Input::DayUsed(day)
     }
