@@ -173,6 +173,36 @@ fn the_share_of_a_lost_worker_ends_with_its_lease() {
 }
 
 #[test]
+fn the_session_of_a_lost_worker_is_charged_when_another_one_continues_the_job() {
+    let mut harbor = Harbor::new(8);
+    let step = |reason: &str| {
+        format!(
+            r#"echo '{{"type":"step_finish","sessionID":"s","part":{{"reason":"{reason}","tokens":{{"total":100}},"cost":0.5}}}}'"#
+        )
+    };
+    let script = format!(
+        "cat >/dev/null\n{}\njob=$(basename \"$(dirname \"$PWD\")\")\n\
+         while [ ! -e '{}'/go-$job ]; do sleep 0.1; done\n{}\n",
+        step("tool-calls"),
+        harbor.dir.path().display(),
+        step("stop")
+    );
+    harbor.add_script("steps", "reader: opencode", &script);
+    harbor.start_worker("anna");
+    harbor.submit("one", "steps");
+    harbor.until_journal("one", "a report of usage", |text| text.contains("\"event\":\"used\""));
+    harbor.start_worker("otto");
+    harbor.signal("anna", Signal::KILL);
+    harbor.until_owner("one", "otto");
+    let_go(&harbor, "one");
+    harbor.until_state("one", JobState::Done);
+    // One step of the lost session and both of the next one.
+    let spent = account(&harbor);
+    let figures = (&spent["micro_usd_today"], &spent["tokens_today"]);
+    assert_eq!(figures, (&1_500_000.into(), &300.into()), "{}", harbor.logs());
+}
+
+#[test]
 fn a_refusal_of_the_provider_parks_the_account_on_all_workers_and_is_shown() {
     let mut harbor = Harbor::new(8);
     // The first session is refused for an hour; the next one works.

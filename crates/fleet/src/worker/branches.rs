@@ -40,7 +40,6 @@ impl Branches {
                 Line::Started(_)
                 | Line::Saved { .. }
                 | Line::Moved
-                | Line::Used { .. }
                 | Line::Limited(_)
                 | Line::Ended { .. }
                 | Line::Other => {}

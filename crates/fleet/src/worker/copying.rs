@@ -13,9 +13,10 @@ use crate::names::{self, JobId};
 use crate::record::Parked;
 use dogwatch_core::lease::Input;
 use dogwatch_core::lease::reserve::Amount;
+use dogwatch_core::record::event::Usage;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_host::store::home::{STATE_DIR, StateDir};
-use dogwatch_host::store::journal::FILE;
+use dogwatch_host::store::journal::{FILE, SessionLines, head};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,6 +39,8 @@ pub(super) struct Copying {
     pub branches: Branches,
     /// Whether the sessions of this run are jobs of their own, which count their usage themselves.
     pub spread: bool,
+    /// The sessions of the run, also those of earlier claims.
+    pub sessions: SessionLines,
     /// Names the run as soon as it is known.
     pub named: watch::Sender<Option<PathBuf>>,
     /// How the run ended, once its journal has the event.
@@ -101,14 +104,7 @@ impl Copying {
                 Line::Saved { name, .. } => saved = Some(name),
                 Line::Worktree { node, branch } => self.branches.add(&node, &branch),
                 Line::Committed { node, commit } => self.push_branch(&node, &commit).await,
-                Line::Used { .. } if self.spread => {}
                 Line::Moved => drop(self.inputs.send(Input::Moved).await),
-                Line::Used { seq, micro_usd, tokens } => {
-                    let run = self.run.as_ref().map_or("", RunId::as_str);
-                    let id = format!("{run}/{seq}");
-                    self.worker.charge(&self.id.account, &id, micro_usd, tokens).await;
-                    self.settle(Amount { micro_usd, tokens }).await;
-                }
                 Line::Limited(until) => {
                     let until = until.plus(AFTER_RESET);
                     self.worker.raise_limit(&self.id.account, until, Parked::RateLimit).await;
@@ -116,6 +112,7 @@ impl Copying {
                 Line::Ended { outcome, exit_code } => self.ended = Some((outcome, exit_code)),
                 Line::Other => {}
             }
+            self.charge_sessions(line).await;
         }
         // The tree is pushed before the line that names it is copied.
         if let Some(name) = saved {
@@ -127,6 +124,25 @@ impl Copying {
             let _ = self.inputs.send(Input::Named(run)).await;
         }
         true
+    }
+
+    /// Charges the account for the sessions that are over with a line of the journal. The resume of a run ends those that an
+    /// earlier claim left open.
+    async fn charge_sessions(&mut self, line: &[u8]) {
+        if self.spread {
+            return;
+        }
+        let over = self.sessions.take(line);
+        let Some(seq) = over.first().and_then(|_| head(line)).map(|head| head.seq) else { return };
+        let run = self.run.as_ref().map_or("", RunId::as_str).to_owned();
+        for (nth, session) in over.iter().enumerate() {
+            let used = amount(&session.usage);
+            if used != Amount::default() {
+                let id = format!("{run}/{seq}/{nth}");
+                self.worker.charge(&self.id.account, &id, used.micro_usd, used.tokens).await;
+                self.settle(used).await;
+            }
+        }
     }
 
     /// Settles the usage of a session. Without another share the run waits before its next session.
@@ -201,6 +217,12 @@ impl Copying {
     }
 }
 
+/// Returns what a session used, as far as it is known.
+fn amount(usage: &Usage) -> Amount {
+    let usd = usage.cost_usd.unwrap_or(0.0).max(0.0);
+    Amount { micro_usd: (usd * 1e6).round() as u64, tokens: usage.tokens.unwrap_or(0) }
+}
+
 /// Waits for the end of the process. A dropped sender also means that it has ended.
 async fn ended(over: &mut watch::Receiver<bool>) {
     let _ = over.wait_for(|over| *over).await;
@@ -215,4 +237,16 @@ async fn share_freed(worker: &Worker, job: &JobId, waits: &mut Option<watch::Rec
     }
     worker.wait_until_unparked(&job.account).await;
     changes.mark_unchanged();
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn unknown_usage_is_not_charged() {
+        let known = Usage { cost_usd: Some(0.25), tokens: Some(1_200), ..Usage::default() };
+        assert_eq!(amount(&known), Amount { micro_usd: 250_000, tokens: 1_200 });
+        assert_eq!(amount(&Usage::default()), Amount::default());
+    }
 }

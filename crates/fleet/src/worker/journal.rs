@@ -185,15 +185,6 @@ pub enum Line {
     },
     /// An iteration ended.
     Moved,
-    /// The usage of a session.
-    Used {
-        /// The number of the line.
-        seq: u64,
-        /// The cost in millionths of a dollar, if it is known.
-        micro_usd: u64,
-        /// The tokens, if they are known.
-        tokens: u64,
-    },
     /// The service refuses work until then.
     Limited(Wall),
     /// The run ended.
@@ -218,14 +209,6 @@ pub fn read_line(line: &[u8]) -> Line {
         "work_committed" => Line::Committed { node: text("node"), commit: text("commit") },
         "iteration_completed" | "iteration_idle" | "iteration_failed" | "iteration_timed_out" => Line::Moved,
         "iteration_rate_limited" => Wall::from_rfc3339(&text("resets_at")).map_or(Line::Other, Line::Limited),
-        "session_ended" => {
-            let usd = event["cost_usd"].as_f64().unwrap_or(0.0).max(0.0);
-            let (micro_usd, tokens) = ((usd * 1e6).round() as u64, event["tokens"].as_u64().unwrap_or(0));
-            match (micro_usd, tokens) {
-                (0, 0) => Line::Other,
-                _ => Line::Used { seq: event["seq"].as_u64().unwrap_or(0), micro_usd, tokens },
-            }
-        }
         "run_ended" => Line::Ended {
             outcome: text("outcome"),
             exit_code: i32::try_from(event["exit_code"].as_i64().unwrap_or(0)).unwrap_or(1),
@@ -254,10 +237,6 @@ mod tests {
     #[test]
     fn lines_of_the_journal_are_read() {
         assert_eq!(read_line(br#"{"event":"iteration_completed"}"#), Line::Moved);
-        assert_eq!(
-            read_line(br#"{"seq":7,"event":"session_ended","cost_usd":0.25,"tokens":1200}"#),
-            Line::Used { seq: 7, micro_usd: 250_000, tokens: 1_200 }
-        );
         let ended = Line::Ended { outcome: "clean".into(), exit_code: 0 };
         assert_eq!(read_line(br#"{"event":"run_ended","outcome":"clean","exit_code":0}"#), ended);
         let limited =

@@ -17,7 +17,6 @@ pub(super) fn read(remains: &Remains) -> (Option<RunId>, Option<(String, i32)>) 
             | Line::Worktree { .. }
             | Line::Committed { .. }
             | Line::Moved
-            | Line::Used { .. }
             | Line::Limited(_)
             | Line::Other => {}
         }

@@ -18,6 +18,7 @@ use dogwatch_core::lease::Input;
 use dogwatch_core::record::ids::RunId;
 use dogwatch_core::text::one_line;
 use dogwatch_core::time::moment::{Boot, Wall};
+use dogwatch_host::store::journal::SessionLines;
 use dogwatch_host::store::{fleet_job, safe_file};
 use std::io;
 use std::path::{Path, PathBuf};
@@ -246,6 +247,7 @@ impl Task {
             inputs: self.inputs.clone(),
             branches,
             spread: self.job.spread,
+            sessions: SessionLines::of(&remains.journal),
             named,
             ended: if over { ended } else { None },
             fenced: false,
