@@ -1,6 +1,6 @@
 //! Commands about past runs: `history`, `report` and `tune`.
 
-use crate::kit::{GRACES, Project};
+use crate::kit::{GRACES, Project, Running};
 use dogwatch_core::time::dur::Dur;
 use serde_json::{Value, json};
 
@@ -78,6 +78,50 @@ fn a_run_killed_in_a_session_shows_its_time_its_open_iteration_and_unknown_cost(
         let text = project.call(args).text();
         assert!(text.contains(words), "no {words:?} in {args:?}:\n{text}");
     }
+}
+
+/// Asserts that the groups of `history --by` add up to the totals of `history`, and returns these.
+fn totals_of_both(project: &Project) -> Value {
+    const FIGURES: [&str; 4] = ["tokens", "tokens_unknown_sessions", "cost_usd", "cost_unknown_sessions"];
+    let figures = |of: &Value| Value::from(FIGURES.map(|name| of[name].clone()).to_vec());
+    let totals = figures(&history(project, &[])["projects"][0]);
+    for by in ["day", "agent", "model", "loop"] {
+        let grouped = history(project, &["--by", by]);
+        assert_eq!(figures(&grouped["total"]), totals, "{grouped}");
+        assert_eq!(figures(&grouped["groups"][0]), totals, "{grouped}");
+    }
+    totals
+}
+
+#[test]
+fn the_groups_of_history_have_the_sessions_of_lost_and_resumed_runs() {
+    let step = |reason: &str| {
+        format!(
+            r#"say '{{"type":"step_finish","sessionID":"s","part":{{"reason":"{reason}","tokens":{{"total":100}},"cost":0.5}}}}'"#
+        )
+    };
+    let script = format!(
+        "counter ../count; on 1 {{ {}; hang }}; on 2 {{ ready there; hang }}; {}",
+        step("tool-calls"),
+        step("stop")
+    );
+    let project = Project::acting_with(&format!("reader: opencode\n{GRACES}"), &script);
+    let there = project.fifo("there");
+    let lose = |run: Running| {
+        run.kill();
+        project.wait_until_no_process_left();
+    };
+    let mut first = project.start_run(&["-n", "1"]);
+    first.wait_for("used");
+    lose(first);
+    assert_eq!(totals_of_both(&project), json!([100, 0, 0.5, 0]));
+    let second = project.start(&["resume", "--json"]);
+    there.pid();
+    lose(second);
+    assert_eq!(totals_of_both(&project), json!([100, 1, 0.5, 1]), "the second session was not free");
+    project.start(&["resume", "--json"]).finish().assert_code(0);
+    assert_eq!(totals_of_both(&project), json!([200, 1, 1.0, 1]));
+    assert_eq!(history(&project, &["--by", "loop"])["total"]["sessions"], 3);
 }
 
 #[test]

@@ -3,8 +3,10 @@
 use super::past::Figures;
 use crate::runs::FoundRun;
 use crate::screen::{ShownLine, Tone, words};
-use dogwatch_core::record::event::{Event, Recorded, SessionEnded};
+use dogwatch_core::record::event::{Event, Recorded, RunStarted};
 use dogwatch_core::record::ids::NodeName;
+use dogwatch_core::record::sessions::{Session, Sessions};
+use dogwatch_core::record::view::Used;
 use dogwatch_core::run::gate::account;
 use dogwatch_core::settings::{Plan, ReaderName};
 use dogwatch_core::text::one_line;
@@ -29,6 +31,18 @@ pub enum By {
     Model,
     /// The loop file
     Loop,
+}
+
+impl By {
+    /// Returns the name of the group of a session.
+    fn name(self, run: &RunStarted, session: &Session) -> String {
+        match self {
+            By::Day => day(session.at),
+            By::Agent => agent_of(&run.settings, &session.node, session.agent),
+            By::Model => session.model.clone().unwrap_or_else(|| "unknown".to_owned()),
+            By::Loop => run.path.clone(),
+        }
+    }
 }
 
 /// The sums of one group.
@@ -62,7 +76,16 @@ impl Grouped {
         let mut unreadable = 0;
         for found in runs {
             match found.record() {
-                Ok(loaded) => add(&loaded.events, by, &mut groups, &mut total),
+                Ok(loaded) => {
+                    let started = loaded.events.first().map(|first| &first.event);
+                    let Some(Event::RunStarted(run)) = started else { continue };
+                    for (used, session) in sessions(&loaded.events, found) {
+                        let name = by.name(run, &session);
+                        let new = || Group { name: name.clone(), ..Group::default() };
+                        groups.entry(name.clone()).or_insert_with(new).add(&session, &used);
+                        total.add(&session, &used);
+                    }
+                }
                 Err(_) => unreadable += 1,
             }
         }
@@ -115,38 +138,29 @@ impl Grouped {
 }
 
 impl Group {
-    fn add(&mut self, s: &SessionEnded) {
+    fn add(&mut self, session: &Session, used: &Used) {
         self.sessions += 1;
-        self.hours += s.duration_s.as_secs_f64() / Dur::from_hours(1).as_secs_f64();
-        self.used.add(&Figures::of(s));
-        if let Some(date) = s.prices.as_ref().filter(|date| !self.prices.contains(date)) {
+        self.hours += session.lasted.as_secs_f64() / Dur::from_hours(1).as_secs_f64();
+        self.used.add(&Figures::of(used));
+        if let Some(date) = session.prices.as_ref().filter(|date| !self.prices.contains(date)) {
             self.prices.push(date.clone());
         }
     }
 }
 
-#[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
-fn add(events: &[Recorded], by: By, groups: &mut BTreeMap<String, Group>, total: &mut Group) {
-    let (mut plan, mut path): (Option<&Plan>, &str) = (None, "?");
-    let mut agents: BTreeMap<&NodeName, u32> = BTreeMap::new();
-    for recorded in events {
-        match &recorded.event {
-            Event::RunStarted(s) => (plan, path) = (Some(&s.settings), &s.path),
-            Event::SessionStarted { node, agent, .. } => drop(agents.insert(node, *agent)),
-            Event::SessionEnded(s) => {
-                let name = match by {
-                    By::Day => day(recorded.at),
-                    By::Agent => agent_of(plan, &s.node, agents.get(&s.node).copied().unwrap_or(0)),
-                    By::Model => s.model.clone().unwrap_or_else(|| "unknown".to_owned()),
-                    By::Loop => path.to_owned(),
-                };
-                let group = groups.entry(name.clone()).or_insert_with(|| Group { name, ..Group::default() });
-                group.add(s);
-                total.add(s);
-            }
-            _ => {}
-        }
+/// Returns every session of a run with its usage, as `history` counts it.
+fn sessions(events: &[Recorded], found: &FoundRun) -> Vec<(Used, Session)> {
+    let mut sessions = Sessions::default();
+    let over = events.iter().flat_map(|recorded| sessions.apply(recorded));
+    let mut all: Vec<_> = over.map(|session| (Used::of(&session.usage), session)).collect();
+    if sessions.open().next().is_some() {
+        let last = events.iter().rfind(|e| matches!(e.event, Event::RunEnded(_) | Event::RunResumed(_)));
+        let is_over = last.is_some_and(|e| matches!(e.event, Event::RunEnded(_)));
+        // No report follows from a session that lost its supervisor.
+        let used = if is_over || found.is_live() { Used::so_far } else { Used::of };
+        all.extend(sessions.open().map(|session| (used(&session.usage), session.clone())));
     }
+    all
 }
 
 /// Returns the local day, `2026-11-15`.
@@ -156,8 +170,8 @@ fn day(at: Wall) -> String {
 }
 
 /// Returns the name of an agent in the chain of a node.
-fn agent_of(plan: Option<&Plan>, node: &NodeName, agent: u32) -> String {
-    let node = plan.and_then(|plan| plan.nodes.iter().find(|known| known.name == *node));
+fn agent_of(plan: &Plan, node: &NodeName, agent: u32) -> String {
+    let node = plan.nodes.iter().find(|known| known.name == *node);
     let nth = usize::try_from(agent).unwrap_or(usize::MAX);
     let found = node.and_then(|node| node.settings.agents().nth(nth));
     match found {

@@ -2,9 +2,8 @@
 
 use crate::error::CliError;
 use crate::runs::FoundRun;
-use dogwatch_core::record::event::{Outcome, SessionEnded};
+use dogwatch_core::record::event::Outcome;
 use dogwatch_core::record::ids::RunId;
-use dogwatch_core::record::prices::CostSource;
 use dogwatch_core::record::status::{State, Status};
 use dogwatch_core::record::view::{Counts, Used, View};
 use dogwatch_core::time::dur::Dur;
@@ -64,15 +63,14 @@ pub struct Figures {
 }
 
 impl Figures {
-    /// Returns the figures of one session.
-    pub fn of(s: &SessionEnded) -> Figures {
-        let computed = s.cost_usd.filter(|_| s.cost_source == Some(CostSource::Computed));
+    /// Returns the figures for this usage.
+    pub fn of(used: &Used) -> Figures {
         Figures {
-            tokens: s.tokens,
-            tokens_unknown_sessions: s.tokens.is_none().into(),
-            cost_usd: s.cost_usd,
-            cost_unknown_sessions: s.cost_usd.is_none().into(),
-            cost_computed_usd: computed.unwrap_or(0.0),
+            tokens: (used.tokens > 0 || used.unknown_tokens == 0).then_some(used.tokens),
+            tokens_unknown_sessions: used.unknown_tokens,
+            cost_usd: (used.cost_usd > 0.0 || used.unknown_cost == 0).then_some(used.cost_usd),
+            cost_unknown_sessions: used.unknown_cost,
+            cost_computed_usd: used.computed_usd,
         }
     }
 
@@ -103,7 +101,6 @@ impl Past {
     pub fn of(view: &View, found: &FoundRun) -> Past {
         let status = Status::of(view, found.is_live().then(clock::now));
         let ended = view.ended.as_ref();
-        let spent = status.spent;
         Past {
             run: found.id.clone(),
             project: status.work_dir,
@@ -121,13 +118,7 @@ impl Past {
                 counts: status.counts,
                 unfinished: status.unfinished,
                 flake_retries: ended.map_or(0, |e| e.flake_retries),
-                used: Figures {
-                    tokens: (spent.tokens > 0 || spent.unknown_tokens == 0).then_some(spent.tokens),
-                    tokens_unknown_sessions: spent.unknown_tokens,
-                    cost_usd: (spent.cost_usd > 0.0 || spent.unknown_cost == 0).then_some(spent.cost_usd),
-                    cost_unknown_sessions: spent.unknown_cost,
-                    cost_computed_usd: spent.computed_usd,
-                },
+                used: Figures::of(&status.spent),
             },
         }
     }
