@@ -217,6 +217,11 @@ pub fn note(text: &str) {
     print_line(&format!("note: {}", printable(text)));
 }
 
+/// Returns the error for a node that a run does not have.
+pub fn no_such_node(run: &RunId, name: &str, help: String) -> CliError {
+    CliError::with_help(format!("run {run} has no node `{name}`"), help)
+}
+
 fn no_such(wanted: &str) -> CliError {
     CliError::with_help(
         format!("no run or loop `{wanted}`"),
@@ -246,10 +251,7 @@ impl FoundRun {
 
     /// Returns the error for a node that the run does not have.
     pub fn has_no_node(&self, name: &str) -> CliError {
-        CliError::with_help(
-            format!("run {} has no node `{name}`", self.id),
-            format!("`dogwatch status {}` lists its nodes", self.tail()),
-        )
+        no_such_node(&self.id, name, format!("`dogwatch status {}` lists its nodes", self.tail()))
     }
 
     /// Reads the journal of the run. Prints a warning if it is not as dogwatch wrote it.

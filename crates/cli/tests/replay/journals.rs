@@ -61,6 +61,17 @@ fn the_policy_of_a_run_reproduces_its_verdicts_and_another_changes_them() {
 }
 
 #[test]
+fn a_node_that_the_run_does_not_have_is_an_error() {
+    let dir = tempfile::TempDir::new().expect("a directory for the test");
+    let run = journal_of(dir.path(), "watchdog: {grace: 100ms, leak: 300ms}", "print one\n");
+    assert!(replay(&["--node", "loop"], &run).status.success());
+    let wrong = replay(&["--node", "build"], &run);
+    assert_eq!((wrong.status.code(), &wrong.stdout[..]), (Some(2), &b""[..]));
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(error.contains(" has no node `build`\nhelp: its nodes: loop\n"), "{error}");
+}
+
+#[test]
 fn a_torn_last_line_is_skipped_and_an_invalid_line_is_an_error() {
     let dir = tempfile::TempDir::new().expect("a directory for the test");
     let run = journal_of(dir.path(), "watchdog: {grace: 100ms, leak: 300ms}", "print one\n");

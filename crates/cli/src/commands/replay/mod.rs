@@ -9,8 +9,9 @@ mod transcript;
 
 use crate::completing;
 use crate::error::CliError;
-use crate::runs::{Which, note};
+use crate::runs::{Which, no_such_node, note};
 use dogwatch_config::nearest;
+use dogwatch_core::record::event::{Event, RunStarted};
 use dogwatch_core::settings::{Profile, ReaderName, WatchPolicy};
 use dogwatch_core::watch::replay::{IterationName, JournalReplay, Replayed, SessionName};
 use dogwatch_host::store::journal;
@@ -67,7 +68,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let policy = |agent| chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
     let source_is_journal = matches!(source, Source::Journal);
     let replayed = match source {
-        Source::Journal => from_journal(lines, &chosen)?,
+        Source::Journal => from_journal(lines, &chosen, args.node.as_deref())?,
         Source::Timeline => {
             let spans = timeline::spans(Lines::open(&path)?)?;
             lines.next()?;
@@ -134,19 +135,36 @@ fn reader(name: &str) -> Result<ReaderName, CliError> {
 }
 
 /// Replays the sessions of a journal.
-fn from_journal(mut lines: Lines, chosen: &Chosen) -> Result<Vec<Replayed>, CliError> {
+fn from_journal(mut lines: Lines, chosen: &Chosen, node: Option<&str>) -> Result<Vec<Replayed>, CliError> {
     let other =
         (!chosen.is_own()).then_some(|own: &WatchPolicy, reader: ReaderName| chosen.over(own, reader));
     let mut replay = JournalReplay::new(other);
     while lines.next()?.is_some() {
         match dogwatch_codec::read(lines.current()) {
-            Ok(recorded) => replay.take(&recorded),
+            Ok(recorded) => {
+                if let Event::RunStarted(started) = &recorded.event {
+                    check_node(started, node)?;
+                }
+                replay.take(&recorded);
+            }
             // The supervisor died while it wrote this line.
             Err(_) if !lines.is_whole() => note(&lines.located("skipped a torn last line")),
             Err(error) => return Err(lines.invalid(&format!("not an event: {error}"), None)),
         }
     }
     Ok(replay.finish())
+}
+
+/// Returns an error for a node that the run does not have: no session would be replayed, and none would differ.
+fn check_node(started: &RunStarted, wanted: Option<&str>) -> Result<(), CliError> {
+    let nodes = &started.nodes;
+    match wanted.filter(|wanted| nodes.iter().all(|node| node.as_str() != *wanted)) {
+        None => Ok(()),
+        Some(unknown) => {
+            let names: Vec<&str> = nodes.iter().map(|node| node.as_str()).collect();
+            Err(no_such_node(&started.run, unknown, format!("its nodes: {}", names.join(", "))))
+        }
+    }
 }
 
 /// Notes on stderr how the replay differs from what happened.
