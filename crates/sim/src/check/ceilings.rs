@@ -8,6 +8,8 @@ use dogwatch_core::time::dur::Dur;
 /// How long a run may last beyond a ceiling: two graces, the leak limit and a sweep, a bounded snapshot and its own end,
 /// and the last notifications.
 const SLACK: Dur = Dur::from_secs(90);
+/// How much longer a node with a worktree may last: its finished work is committed within this time, whatever the ceiling.
+const COMMIT: Dur = Dur::from_mins(5);
 
 /// Asserts that nothing starts after a ceiling and that running jobs end soon after it.
 #[expect(clippy::wildcard_enum_match_arm, reason = "only a few events matter here")]
@@ -18,6 +20,8 @@ pub(super) fn hold(events: &[Recorded], live: &View) {
             &plan.nodes.iter().find(|n| n.name == *name).expect("a node of the plan").settings.watchdog;
         (watchdog.node.duration(), watchdog.run.duration())
     };
+    let commits = plan.nodes.iter().any(|node| node.settings.worktree);
+    let slack = if commits { SLACK.saturating_add(COMMIT) } else { SLACK };
     let mut view = View::default();
     for e in events {
         let begins = match &e.event {
@@ -43,12 +47,12 @@ pub(super) fn hold(events: &[Recorded], live: &View) {
             let lasted = node.time.watched.lasted(e.awake_ms);
             let running = node.state == NodeState::Running;
             assert!(
-                !running || limit.is_none_or(|limit| lasted <= limit.saturating_add(SLACK)),
+                !running || limit.is_none_or(|limit| lasted <= limit.saturating_add(slack)),
                 "{} still runs after {lasted}: {e:?}",
                 node.name
             );
             assert!(
-                run_limit.is_none_or(|limit| in_run <= limit.saturating_add(SLACK)),
+                run_limit.is_none_or(|limit| in_run <= limit.saturating_add(slack)),
                 "the run still runs after {in_run}: {e:?}"
             );
         }
