@@ -2,7 +2,7 @@
 
 use crate::error::{CliError, print_line};
 use crate::secrets;
-use dogwatch_core::settings::Plan;
+use dogwatch_core::settings::{Plan, Tampered};
 use dogwatch_core::text::{printable, redact};
 use dogwatch_host::fs::pins::{self, Request};
 use std::collections::BTreeMap;
@@ -40,14 +40,16 @@ pub fn refuse_empty(plan: &Plan, work_dir: &Path) -> Result<(), CliError> {
 const MAX_EXAMINED: usize = 1_000;
 const MAX_WARNINGS: usize = 20;
 
-/// Prints a warning for every check that depends on nothing pinned.
+/// Prints a warning for every check that depends on nothing pinned, and for every check that reads a pinned file which the
+/// agent may have to change.
 pub fn warn(plan: &Plan, work_dir: &Path) {
-    let warnings = warnings(plan, work_dir);
+    let mut warnings = warnings(plan, work_dir);
+    warnings.extend(reading(plan, work_dir));
     for warning in warnings.iter().take(MAX_WARNINGS) {
         print_line(&printable(warning));
     }
     if let Some(more) = warnings.len().checked_sub(MAX_WARNINGS).filter(|more| *more > 0) {
-        print_line(&format!("warning: … and {more} more checks that depend on no pinned file"));
+        print_line(&format!("warning: … and {more} more warnings about checks"));
     }
 }
 
@@ -81,6 +83,30 @@ fn warnings(plan: &Plan, work_dir: &Path) -> Vec<String> {
         }
     }
     warnings
+}
+
+/// Returns a warning for every check that only looks at files and names some that exist: a list of tasks is the agent's work,
+/// and yet such a check never passes again once the agent has changed it.
+fn reading(plan: &Plan, work_dir: &Path) -> Vec<String> {
+    let fails = plan.nodes.iter().filter(|node| node.settings.checks.tampered == Tampered::Fail);
+    let checks = fails.flat_map(|node| node.settings.checks.commands.iter().map(move |check| (node, check)));
+    checks
+        .take(MAX_EXAMINED)
+        .filter(|(_, check)| only_looks(check))
+        .filter_map(|(node, check)| {
+            let files: Vec<String> =
+                pins::named_files(work_dir, check).iter().map(|file| file.display().to_string()).collect();
+            let shown = secrets::of(plan).hide(&redact::text(check)).into_owned();
+            (!files.is_empty()).then(|| {
+                format!(
+                    "warning: node {}: check `{shown}` pins what it reads, and fails if the agent changes that: {}\n\
+                     help: if the agent has to change it, set `checks: {{tampered: warn}}`",
+                    node.name,
+                    files.join(", ")
+                )
+            })
+        })
+        .collect()
 }
 
 /// Programs that look at files and run nothing that they find.

@@ -254,6 +254,31 @@ fn a_pin_that_matches_nothing_is_refused_and_a_check_without_pins_is_warned_abou
 }
 
 #[test]
+fn a_check_that_reads_a_file_of_the_agent_is_warned_about_and_its_failure_names_the_way_out() {
+    let todo = "! grep -q open TODO.md";
+    let run = |front: &str| {
+        let project = Project::new();
+        project.file("TODO.md", "open\n");
+        project.act(&front_with(front, &[todo]), "write TODO.md done");
+        let warning = project.call(&["check", "loop"]).stderr;
+        (warning, project.call(&["run", "loop", "-n", "1"]))
+    };
+    let (warning, done) = run("");
+    let reads = "pins what it reads, and fails if the agent changes that: TODO.md\n\
+                 help: if the agent has to change it, set `checks: {tampered: warn}`";
+    assert!(warning.contains(reads), "{warning}");
+    done.assert_code(1);
+    assert!(
+        done.text().contains("if the agent has to change them, set `checks.tampered: warn`"),
+        "{}",
+        done.text()
+    );
+    let (warning, done) = run("checks: {tampered: warn}");
+    assert!(!warning.contains("TODO.md"), "{warning}");
+    done.assert_code(0);
+}
+
+#[test]
 fn an_agent_may_create_a_check_that_did_not_exist() {
     let project = checked("", &["./verify.sh"], "write verify.sh 'exit 0'");
     let mode = "sh -c 'printf \"exit 0\\n\" >verify.sh; chmod +x verify.sh'";

@@ -236,7 +236,7 @@ pub(super) fn session_ended(s: &SessionEnded) -> String {
 
 pub(super) fn tampered(files: &[String], policy: Tampered) -> String {
     let effect = match policy {
-        Tampered::Fail => "",
+        Tampered::Fail => "; if the agent has to change them, set `checks.tampered: warn`",
         Tampered::Warn => " (the checks run anyway)",
     };
     format!("pinned files changed: {}{effect}", one_line(&files.join(", "), MAX_LIST))
