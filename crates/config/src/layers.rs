@@ -310,6 +310,12 @@ impl Layer<'_, '_> {
 
 /// Returns the help text for an unknown key.
 fn suggestion(block: &str, key: &str) -> Option<String> {
+    if (block, key) == ("", "timeout") {
+        return Some(
+            "`watchdog.session` limits a session, as `run --timeout`; `checks.timeout` limits a check"
+                .to_owned(),
+        );
+    }
     let begun = || keys::names_in(block).into_iter().find(|name| name.starts_with(&format!("{key}_")));
     if let Some(near) = nearest(key, keys::names_in(block)).or_else(begun) {
         return Some(format!("did you mean `{near}`?"));
