@@ -27,8 +27,8 @@ use std::path::{Path, PathBuf};
 
 /// Unpause a run, or continue one whose supervisor died
 ///
-/// A paused live run starts its next iteration; a pending request to stop is withdrawn. A run whose supervisor was killed
-/// continues in this terminal with the same run id, settings and budgets. The interrupted iteration is not counted, a
+/// A paused live run starts its next iteration; a pending request to stop is withdrawn. A run whose supervisor was killed,
+/// or that you stopped or interrupted, continues in this terminal with the same run id, settings and budgets. The interrupted iteration is not counted, a
 /// wait continues where it was, and a paused run stays paused. With --at, a run whose directory was moved continues at
 /// its new place.
 #[derive(clap::Args)]

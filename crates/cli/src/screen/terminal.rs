@@ -20,7 +20,7 @@ use unicode_width::UnicodeWidthChar;
 
 const DEFAULT_WIDTH: usize = 80;
 /// The end of the live line while a request to stop is pending.
-const STOPPING: &str = "; stopping after this";
+const STOPPING: &str = "; stopping after this iteration";
 
 /// The hints at the end of the live line in a wait. The first that fits is shown.
 const HINTS: [&str; 2] = [": Ctrl-C skips the wait, twice stops the run", ": Ctrl-C skips it"];
