@@ -121,6 +121,8 @@ fn the_groups_of_history_have_the_sessions_of_lost_and_resumed_runs() {
     assert_eq!(totals_of_both(&project), json!([100, 1, 0.5, 1]), "the second session was not free");
     project.start(&["resume", "--json"]).finish().assert_code(0);
     assert_eq!(totals_of_both(&project), json!([200, 1, 1.0, 1]));
+    let report = project.call(&["report"]).text();
+    assert!(report.contains("(its supervisor was lost)\n") && !report.contains("not called"), "{report}");
     assert_eq!(history(&project, &["--by", "loop"])["total"]["sessions"], 3);
 }
 

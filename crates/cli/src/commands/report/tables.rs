@@ -123,6 +123,8 @@ fn one_turn(report: &Report, turn: &Turn) -> String {
                 text.push_str(&format!("; \"{}\"", plain(&words::said(session))));
             }
         }
+        // A lost supervisor records no end of the session.
+        None if turn.called => {}
         None => text.push_str("; the agent was not called"),
     }
     text

@@ -100,7 +100,9 @@ pub struct Turn {
     pub began: Wall,
     /// Why it started.
     pub cause: Cause,
-    /// The session; `None` if the agent was not called or has not ended.
+    /// Whether a session started.
+    pub called: bool,
+    /// The session; `None` if the agent was not called or the end of its session is not recorded.
     pub session: Option<SessionEnded>,
     /// How it ended; `None` while it is open.
     pub end: Option<TurnEnd>,
@@ -108,7 +110,7 @@ pub struct Turn {
 
 impl Turn {
     fn new(began: Wall, node: &NodeName, iteration: Iteration, cause: Cause) -> Turn {
-        Turn { node: node.clone(), iteration, began, cause, session: None, end: None }
+        Turn { node: node.clone(), iteration, began, cause, called: false, session: None, end: None }
     }
 }
 
@@ -279,6 +281,11 @@ impl RunSummary {
                 let verdict = Judgement::HardStop { reason, message: message.clone(), recoverable };
                 self.judged(at, event, verdict, evidence_summary, *active_channel);
                 self.row(at, event);
+            }
+            Event::SessionStarted { node, iteration, .. } => {
+                if let Some(turn) = self.open.get_mut(node).filter(|t| t.iteration == *iteration) {
+                    turn.called = true;
+                }
             }
             Event::SessionEnded(s) => self.session_over(s),
             Event::SnapshotTaken { node, iteration, name, files, skipped, .. } => self.snapshots.push(Kept {
