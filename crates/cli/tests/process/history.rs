@@ -205,6 +205,7 @@ fn a_report_has_the_checks_and_the_end_of_failing_output() {
         "  - `true` passed",
         "(exit 3)",
         "```text\n<b>not yet</b> | no\n```",
+        "- `loop`, failed: max\\_iterations\\_reached; failing checks: `echo",
     ] {
         assert!(text.contains(words), "no {words:?} in:\n{text}");
     }

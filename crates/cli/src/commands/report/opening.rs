@@ -2,7 +2,7 @@
 
 use super::Report;
 use super::markdown::{code, escaped, plain};
-use super::paragraphs::{failed_checks, rc, row_of_trouble, verdict};
+use super::paragraphs::{failing, row_of_trouble, verdict};
 use super::tables::{counts, spent};
 use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, Outcome, RunEnded};
@@ -128,11 +128,7 @@ fn attention(report: &Report) -> String {
         let names: Vec<String> = failed.iter().take(MAX_NODES).map(|n| escaped(n.name.as_str())).collect();
         parts.push(format!("not done: {}", names.join(", ")));
     }
-    for attempt in summary.failing.values().take(MAX_NODES) {
-        let names: Vec<String> =
-            failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
-        parts.push(format!("failing checks: {}", names.join(", ")));
-    }
+    parts.extend(summary.failing.values().take(MAX_NODES).map(failing));
     if let Some(last) = summary.hard_stops().last() {
         let count = words::count(summary.hard_stops().count() as u64, "hard stop");
         parts.push(format!("{count}, latest: {}", plain(&verdict(last))));

@@ -7,6 +7,7 @@ use crate::screen::words;
 use dogwatch_core::record::event::{CheckResult, NodeAttempt, NodeState};
 use dogwatch_core::record::summary::{Attempted, Judged, Judgement, Row, What};
 use dogwatch_core::record::view::NodeView;
+use dogwatch_core::run::ending::Ending;
 use dogwatch_host::store::home;
 
 /// The most nodes to name.
@@ -54,13 +55,20 @@ fn one_verdict(report: &Report, judged: &Judged) -> String {
     text
 }
 
+/// Lists the failed checks of an attempt in a line.
+pub fn failing(attempt: &NodeAttempt) -> String {
+    let names: Vec<String> =
+        failed_checks(attempt).map(|r| format!("{} ({})", code(&r.cmd), rc(r))).collect();
+    format!("failing checks: {}", names.join(", "))
+}
+
 /// Returns the checks of an attempt that failed.
-pub fn failed_checks(attempt: &NodeAttempt) -> impl Iterator<Item = &CheckResult> {
+fn failed_checks(attempt: &NodeAttempt) -> impl Iterator<Item = &CheckResult> {
     attempt.results.iter().filter(|result| result.rc != 0)
 }
 
 /// Returns the result of a check in words.
-pub fn rc(result: &CheckResult) -> String {
+fn rc(result: &CheckResult) -> String {
     match (result.timed_out, result.rc) {
         (true, _) => "timed out".to_owned(),
         (false, 0) => "passed".to_owned(),
@@ -135,8 +143,16 @@ pub fn left(report: &Report) -> String {
 
 fn left_by(report: &Report, node: &NodeView) -> String {
     let mut text = format!("- {}, {}", code(node.name.as_str()), node.state);
-    if let Some(end) = &node.last.end {
-        text.push_str(&format!(": {}", plain(&end.because)));
+    // That the agent completed its last iteration does not explain why the node is not done.
+    let end = node.last.end.as_ref().filter(|_| node.last.ending != Some(Ending::Completed));
+    let why = [
+        node.reason.as_deref().map(plain),
+        end.map(|end| plain(&end.because)),
+        report.summary.failing.get(&node.name).map(failing),
+    ];
+    let why: Vec<String> = why.into_iter().flatten().collect();
+    if !why.is_empty() {
+        text.push_str(&format!(": {}", why.join("; ")));
     }
     text.push('\n');
     if let Some(partial) = report.summary.partials.get(&node.name) {
