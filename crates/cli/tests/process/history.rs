@@ -155,6 +155,7 @@ fn a_report_lists_the_night_in_order_and_shows_agent_text_as_text() {
     let order = [
         "**not done**",
         "1 iteration: 1 failed",
+        "**Needs attention**: 1 failed iteration, latest: iteration 1: exit code 1: ",
         "## Run",
         "## Timeline",
         "**failed**",

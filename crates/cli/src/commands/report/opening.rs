@@ -8,6 +8,7 @@ use crate::screen::words;
 use dogwatch_core::record::event::{NodeState, Outcome, RunEnded};
 use dogwatch_core::record::ids::Iteration;
 use dogwatch_core::record::view::NodeView;
+use dogwatch_core::run::ending::Ending;
 use dogwatch_core::time::dur::Dur;
 use dogwatch_host::prompt;
 use dogwatch_host::store::home;
@@ -129,6 +130,7 @@ fn attention(report: &Report) -> String {
         parts.push(format!("not done: {}", names.join(", ")));
     }
     parts.extend(summary.failing.values().take(MAX_NODES).map(failing));
+    parts.extend(report.view().nodes.iter().filter_map(|n| failed_iterations(report, n)).take(MAX_NODES));
     if let Some(last) = summary.hard_stops().last() {
         let count = words::count(summary.hard_stops().count() as u64, "hard stop");
         parts.push(format!("{count}, latest: {}", plain(&verdict(last))));
@@ -141,6 +143,15 @@ fn attention(report: &Report) -> String {
         parts.push(format!("**{}**", plain(problem)));
     }
     if parts.is_empty() { "nothing.".to_owned() } else { format!("{}.", parts.join("; ")) }
+}
+
+/// Returns the failed iterations of a node, unless it has completed one since.
+fn failed_iterations(report: &Report, node: &NodeView) -> Option<String> {
+    let has_failed = matches!(node.last.ending, Some(Ending::Failed | Ending::AuthFailed));
+    let last = node.last.end.as_ref().filter(|_| has_failed)?;
+    let count = words::count(node.counts.failed, "failed iteration");
+    let which = report.turn(&node.name, last.iteration);
+    Some(format!("{count}, latest: {which}: {}", plain(last.because.trim_end_matches('.'))))
 }
 
 fn failed_nodes(report: &Report) -> impl Iterator<Item = &NodeView> {
