@@ -70,6 +70,9 @@ fn a_dependent_node_starts_after_its_dependency_unless_that_failed() {
     let order = project.lines("order");
     assert!(!order.contains(&"never".to_owned()));
     assert!(order.iter().position(|l| l == "good") < order.iter().position(|l| l == "then"), "{order:?}");
+    let logs = project.call(&["logs", "--node", "never"]);
+    logs.assert_code(2);
+    assert!(logs.stderr.contains(" never started the node never: ancestor_failed:bad\n"), "{}", logs.stderr);
     for node in ["good", "bad"] {
         assert!(project.run_dir().join(format!("{node}.log")).exists(), "{node}");
     }

@@ -1,7 +1,7 @@
 use crate::error::CliError;
 use crate::local;
 use crate::runs::{FoundRun, Which};
-use crate::screen::{ShownLine, Tone};
+use crate::screen::{ShownLine, Tone, words};
 use dogwatch_core::text::printable;
 use out::{Out, Stop};
 use record::{IterationRecord, Look, Wanted};
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
 fn show(found: &FoundRun, args: &Args, out: &mut Out) -> Result<(), Stop> {
     let wanted = record::Wanted { iteration: args.iteration, node: args.node.as_deref() };
     let look = record::look(found, wanted)?;
-    let Some(seen) = &look.seen else { return Err(no_such(found, wanted, &look).into()) };
+    let Some(seen) = &look.seen else { return Err(no_such(found, wanted, &look)?.into()) };
     out.begin(seen);
     out.line(&head(seen, look.has_several_nodes()))?;
     let mut source = look.source(&found.dir, seen, args.stderr);
@@ -97,18 +97,27 @@ fn head(seen: &IterationRecord, of_several: bool) -> ShownLine {
     ShownLine { tone: Tone::Head, text: printable(&text).into_owned() }
 }
 
-fn no_such(found: &FoundRun, wanted: Wanted<'_>, look: &Look) -> CliError {
+fn no_such(found: &FoundRun, wanted: Wanted<'_>, look: &Look) -> Result<CliError, CliError> {
     if let Some(unknown) = wanted.node.filter(|node| !look.has_node(node)) {
-        return found.has_no_node(unknown);
+        return Ok(found.has_no_node(unknown));
     }
-    match wanted.iteration {
+    if let Some(node) = wanted.node.filter(|_| look.iterations == 0) {
+        let view = found.view()?;
+        let reason = view.nodes.iter().find(|n| n.name.as_str() == node).and_then(|n| n.reason.as_deref());
+        let started = if view.is_over() { "never started" } else { "has not started" };
+        return Ok(CliError::with_help(
+            format!("run {} {started} the node {node}{}", found.id, words::because(reason)),
+            format!("`dogwatch status {}` shows its state", found.id),
+        ));
+    }
+    Ok(match wanted.iteration {
         Some(n) => CliError::with_help(
             format!("run {} has no iteration {n}", found.id),
-            format!("the run has {}", crate::screen::words::count(look.iterations, "iteration")),
+            format!("the run has {}", words::count(look.iterations, "iteration")),
         ),
         None => CliError::with_help(
             format!("run {} has not started its first iteration", found.id),
             format!("`dogwatch status {}` shows its state", found.id),
         ),
-    }
+    })
 }
