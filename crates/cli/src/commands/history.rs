@@ -54,7 +54,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     if args.json {
         return super::print_json(&history);
     }
-    print_lines(&table::lines(&history, args.all, columns()))
+    print_lines(&table::lines(&history, args.all, columns()))?;
+    let sums = history.projects.iter().flat_map(table::sums);
+    super::print_text(&sums.map(|line| painted(&line)).collect::<String>())
 }
 
 /// Returns the length of the longest line to print.
@@ -64,9 +66,12 @@ fn columns() -> usize {
 
 fn print_lines(lines: &[ShownLine]) -> Result<u8, CliError> {
     let columns = columns();
-    let color = color::on_stdout();
-    let text = lines.iter().map(|line| paint(color, line.tone, &shorten(&line.text, columns)) + "\n");
-    super::print(text.collect::<String>().as_bytes())
+    let cut = lines.iter().map(|line| ShownLine { tone: line.tone, text: shorten(&line.text, columns) });
+    super::print(cut.map(|line| painted(&line)).collect::<String>().as_bytes())
+}
+
+fn painted(line: &ShownLine) -> String {
+    paint(color::on_stdout(), line.tone, &line.text) + "\n"
 }
 
 /// The history to print; also the shape of the JSON output.

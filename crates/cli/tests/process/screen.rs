@@ -232,6 +232,10 @@ fn on_a_narrow_terminal_lines_are_wrapped_at_blanks_and_hints_are_shortened() {
         assert!(rows.len() > 1 && rows.iter().all(|row| row.chars().count() <= 60), "{screen}");
         assert!(screen.lines().count() > piped.lines().count(), "{command:?}: {screen}");
     }
+    let (code, screen) = Tty::sized(60, &project, &["history", "--color", "never"]).rest();
+    assert_eq!(code, Some(0), "{screen}");
+    assert!(screen.split_whitespace().collect::<Vec<_>>().ends_with(&["cost", "unknown"]), "{screen}");
+    assert!(rows_of_words(&screen).iter().all(|row| row.chars().count() <= 60), "{screen}");
 }
 
 #[test]

@@ -41,10 +41,6 @@ pub fn lines(history: &History, all: bool, columns: usize) -> Vec<ShownLine> {
         let text = format!("{older} not listed and not in the totals; show more with `--limit N`");
         lines.push(ShownLine { tone: Tone::Quiet, text });
     }
-    for project in &history.projects {
-        lines.push(ShownLine { tone: Tone::Plain, text: String::new() });
-        lines.extend(sums(project));
-    }
     lines
 }
 
@@ -148,7 +144,8 @@ fn figure(text: String) -> String {
     }
 }
 
-fn sums(project: &Project) -> Vec<ShownLine> {
+/// Formats the totals of a project, which follow the table.
+pub fn sums(project: &Project) -> Vec<ShownLine> {
     let how: Vec<String> = project.outcomes.iter().map(|(word, n)| format!("{n} {word}")).collect();
     let (c, open) = (&project.sums.counts, project.sums.unfinished);
     let used = project.sums.used.used();
@@ -164,7 +161,7 @@ fn sums(project: &Project) -> Vec<ShownLine> {
         words::tokens(&used),
         words::cost(&used),
     );
-    [(Tone::Head, first), (Tone::Plain, second)]
+    [(Tone::Plain, String::new()), (Tone::Head, first), (Tone::Plain, second)]
         .map(|(tone, text)| ShownLine {
             tone,
             text: dogwatch_core::text::printable(&text).replace('\n', " "),
