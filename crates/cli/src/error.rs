@@ -95,11 +95,17 @@ pub fn warn(message: &str) {
 /// Commands that users try, and the names that dogwatch has for them.
 const SYNONYMS: [(&str, &str); 3] = [("status", "ls"), ("list", "ls"), ("list", "ps")];
 
-/// Replaces the parser's suggestion for an unknown command, which ignores swapped letters and synonyms. `first` is the
+/// Replaces the parser's suggestion for an unknown command, which ignores swapped letters, synonyms and flags. `first` is the
 /// first word of the command line.
 pub fn suggest_command(error: &mut clap::Error, root: &clap::Command, first: &str) {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return };
     let parent = root.find_subcommand(first).unwrap_or(root);
+    if parent.get_arguments().any(|flag| flag.get_long() == Some(unknown.as_str())) {
+        let flag = ContextValue::String(format!("--{unknown}"));
+        error.remove(ContextKind::SuggestedSubcommand);
+        error.insert(ContextKind::SuggestedArg, flag);
+        return;
+    }
     let names = || parent.get_subcommands().filter(|known| !known.is_hide_set()).map(clap::Command::get_name);
     let synonym = SYNONYMS.iter().find(|(word, name)| word == unknown && names().any(|known| known == *name));
     if let Some(found) = synonym.map(|(_, name)| *name).or_else(|| nearest(unknown, names())) {

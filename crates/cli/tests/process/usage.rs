@@ -53,6 +53,7 @@ fn a_mistake_in_the_command_line_has_a_message_for_people_and_a_help_line() {
         (&["rnu"][..], "help: a similar subcommand exists: 'run'"),
         #[cfg(feature = "fleet")]
         (&["fleet", "status"], "help: a similar subcommand exists: 'ls'"),
+        (&["version"], "help: a similar argument exists: '--version'"),
         #[cfg(feature = "fleet")]
         (&["submit", "loop"], "help: this command needs a fleet; `dogwatch fleet init`"),
         #[cfg(feature = "fleet")]

@@ -72,6 +72,27 @@ fn a_node_that_the_run_does_not_have_is_an_error() {
 }
 
 #[test]
+fn a_selection_that_matches_no_session_is_an_error() {
+    let dir = tempfile::TempDir::new().expect("a directory for the test");
+    let run = journal_of(dir.path(), "watchdog: {grace: 100ms, leak: 300ms}", "print one\n");
+    assert!(replay(&["-i", "1"], &run).status.success());
+    let wrong = replay(&["--node", "loop", "-i", "2"], &run);
+    assert_eq!((wrong.status.code(), &wrong.stdout[..]), (Some(2), &b""[..]));
+    let error = String::from_utf8_lossy(&wrong.stderr);
+    assert!(error.contains("the run has no session of node `loop` in iteration 2\n"), "{error}");
+
+    let timeline = dir.path().join("timeline.jsonl");
+    std::fs::write(&timeline, "{\"t_ms\": 0, \"line\": \"one\"}\n").expect("writes");
+    assert!(replay(&[], &timeline).status.success());
+    for flags in [&["--node", "loop"], &["--iteration", "1"]] {
+        let wrong = replay(flags, &timeline);
+        assert_eq!((wrong.status.code(), &wrong.stdout[..]), (Some(2), &b""[..]));
+        let error = String::from_utf8_lossy(&wrong.stderr);
+        assert!(error.contains(&format!("{} selects sessions of a run, and ", flags[0])), "{error}");
+    }
+}
+
+#[test]
 fn a_torn_last_line_is_skipped_and_an_invalid_line_is_an_error() {
     let dir = tempfile::TempDir::new().expect("a directory for the test");
     let run = journal_of(dir.path(), "watchdog: {grace: 100ms, leak: 300ms}", "print one\n");

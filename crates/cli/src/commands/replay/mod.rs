@@ -67,6 +67,9 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
     let mut lines = Lines::open(&path)?;
     let policy = |agent| chosen.over(&WatchPolicy::for_reader(Profile::Standard, agent), agent);
     let source_is_journal = matches!(source, Source::Journal);
+    if !source_is_journal {
+        args.refuse_selection(&path)?;
+    }
     let replayed = match source {
         Source::Journal => from_journal(lines, &chosen, args.node.as_deref())?,
         Source::Timeline => {
@@ -86,7 +89,11 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             transcript::replay(lines, format, &policy(format.agent()))?
         }
     };
+    let any = !replayed.is_empty();
     let replayed: Vec<Replayed> = replayed.into_iter().filter(|one| args.selects(one)).collect();
+    if any && replayed.is_empty() {
+        return Err(args.no_such_session());
+    }
     if source_is_journal {
         report_differences(&replayed, chosen.is_own());
     }
@@ -180,6 +187,29 @@ fn report_differences(replayed: &[Replayed], own: bool) {
 }
 
 impl Args {
+    /// Returns an error for a flag that selects sessions of a run, because other recordings do not name nodes.
+    fn refuse_selection(&self, path: &Path) -> Result<(), CliError> {
+        let flags = [("--node", self.node.is_some()), ("--iteration", self.iteration.is_some())];
+        match flags.into_iter().find(|(_, given)| *given) {
+            None => Ok(()),
+            Some((flag, _)) => Err(CliError::with_help(
+                format!("{flag} selects sessions of a run, and {} is not the journal of one", path.display()),
+                format!("omit {flag}"),
+            )),
+        }
+    }
+
+    /// Returns the error for a selection that no session matches: nothing would be replayed, and nothing would differ.
+    fn no_such_session(&self) -> CliError {
+        let node = self.node.as_ref().map(|node| format!(" of node `{node}`")).unwrap_or_default();
+        let iteration =
+            self.iteration.map(|iteration| format!(" in iteration {iteration}")).unwrap_or_default();
+        CliError::with_help(
+            format!("the run has no session{node}{iteration}"),
+            "without --node and --iteration, `dogwatch replay` lists the sessions of the run",
+        )
+    }
+
     /// Returns whether a session belongs to the selected node and iteration.
     fn selects(&self, replayed: &Replayed) -> bool {
         let Some(SessionName::Iteration(IterationName { node, iteration })) = &replayed.summary.session
