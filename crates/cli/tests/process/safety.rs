@@ -77,12 +77,19 @@ fn a_link_that_an_agent_puts_in_place_of_the_next_iteration_leads_nothing_elsewh
     std::fs::create_dir(&elsewhere).expect("a directory");
     project.file(
         "agent.sh",
-        &format!("ln -s {} \"$(echo .dogwatch/runs/*/loop)/000002\" && echo linked\n", elsewhere.display()),
+        // The second agent may run before its directory takes the place of the link, and ln would write through that.
+        &format!(
+            "[ -e once ] || {{ touch once; ln -s {} \"$(echo .dogwatch/runs/*/loop)/000002\" || exit 1; }}\necho linked\n",
+            elsewhere.display()
+        ),
     );
     project.ralph(&format!("agent: sh agent.sh\n{GRACES}"), "Go on.");
     project.run(&["-n", "2"]).assert_code(0);
-    assert_eq!(project.raw(1, "stdout"), b"linked\n");
+    assert_eq!([project.raw(1, "stdout"), project.raw(2, "stdout")], [b"linked\n", b"linked\n"]);
     assert_eq!(std::fs::read_dir(&elsewhere).expect("a directory").count(), 0);
+    assert!(
+        std::fs::symlink_metadata(project.run_dir().join("loop/000002")).is_ok_and(|found| found.is_dir())
+    );
     assert!(project.run_dir().join("loop/000002/prompt.md").is_file());
 }
 
