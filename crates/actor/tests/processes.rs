@@ -93,6 +93,7 @@ fn a_bare_orphan_has_an_empty_environment() {
     assert_eq!(environment(bare), b"");
     assert!(String::from_utf8_lossy(&environment(orphan)).contains("ACTOR_NONCE=n0nce"));
     assert_ne!(session(bare), session(orphan));
+    assert_eq!(harness.exit(), Exit::Code(0));
     assert_eq!(harness.end(), 2);
 }
 
