@@ -115,7 +115,8 @@ fn the_groups_of_history_have_the_sessions_of_lost_and_resumed_runs() {
     first.wait_for("used");
     lose(first);
     assert_eq!(totals_of_both(&project), json!([100, 0, 0.5, 0]));
-    let second = project.start(&["resume", "--json"]);
+    let mut second = project.start(&["resume", "--json"]);
+    second.wait_for("session_started");
     there.pid();
     lose(second);
     assert_eq!(totals_of_both(&project), json!([100, 1, 0.5, 1]), "the second session was not free");
