@@ -95,8 +95,8 @@ pub fn warn(message: &str) {
 /// Commands that users try, and the names that dogwatch has for them.
 const SYNONYMS: [(&str, &str); 3] = [("status", "ls"), ("list", "ls"), ("list", "ps")];
 
-/// Replaces the parser's suggestion for an unknown command, which ignores swapped letters, synonyms and flags. `first` is the
-/// first word of the command line.
+/// Replaces the parser's suggestion for an unknown command, which ignores swapped letters, synonyms and flags.
+/// `first` is the first word of the command line.
 pub fn suggest_command(error: &mut clap::Error, root: &clap::Command, first: &str) {
     let Some(ContextValue::String(unknown)) = error.get(ContextKind::InvalidSubcommand) else { return };
     let parent = root.find_subcommand(first).unwrap_or(root);

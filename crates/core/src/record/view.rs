@@ -1,25 +1,19 @@
 //! The view: the fold of a run's events. The status, the screen, the report and resume read only the view. The core also
 //! decides by it, so every decision can be explained from the record.
 
-use crate::learn::History;
-use crate::record::artifacts::Artifacts;
-use crate::record::calls::OpenCalls;
 use crate::record::day::DayUse;
 use crate::record::event::{
-    Event, InputDigest, IterationEnd, NodeCounts, NodeState, Recorded, RecoveryPlanned, Report, RunEnded,
-    RunResumed, RunStarted, STOP_WITHDRAWN, STOPPING, SessionEnded, Usage, WaitEndedBy, WaitWhy,
+    Event, NodeCounts, NodeState, Recorded, RecoveryPlanned, RunEnded, RunResumed, RunStarted,
+    STOP_WITHDRAWN, STOPPING, SessionEnded, WaitWhy,
 };
-use crate::record::ids::{Iteration, NodeIx, NodeName};
+use crate::record::ids::{NodeIx, NodeName};
 use crate::record::notification::{self, NotificationQueue};
-use crate::record::prices::{MAX_MODELS, TokenCounts};
+use crate::record::prices::MAX_MODELS;
 use crate::record::windows::{AccountWindows, MAX_ACCOUNTS, WindowsUsed};
-use crate::run::attempts::{Attempts, Recoveries};
-use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
-use crate::run::idle::IdleStreak;
 use crate::run::job::Conflict;
 use crate::run::recovery::Action;
-use crate::settings::{AttemptPolicy, Strategy};
+use crate::settings::Strategy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
 use crate::time::watched::WatchedTime;
@@ -31,6 +25,9 @@ mod loss;
 mod node;
 
 pub use figures::{Counts, Doing, LastSeen, Used};
+pub use node::{
+    CurrentIteration, LastIteration, NodeTime, NodeUsage, NodeView, NodeWaits, NodeWork, SessionView,
+};
 
 /// The state of a run, folded from its events.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -90,156 +87,6 @@ pub struct View {
     lost_at: Option<Wall>,
     /// The pending and the delivered notifications.
     pub notifications: NotificationQueue,
-}
-
-/// The state of a node, folded from the run's events.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeView {
-    /// The node's name.
-    pub name: NodeName,
-    /// The node's state.
-    pub state: NodeState,
-    /// Why the node is in that state.
-    pub reason: Option<String>,
-    /// The number of the latest iteration.
-    pub iteration: Iteration,
-    /// The iteration counts.
-    pub counts: Counts,
-    /// The current activity.
-    pub doing: Doing,
-    /// The current iteration.
-    pub current: CurrentIteration,
-    /// The last iteration and the last session.
-    pub last: LastIteration,
-    /// The agent and the state of its session.
-    pub session: SessionView,
-    /// The usage of the node's sessions.
-    pub usage: NodeUsage,
-    /// How long the node has been running.
-    pub time: NodeTime,
-    /// The wakes and the interrupted wait.
-    pub waits: NodeWaits,
-    /// The recent failures.
-    pub failures: Failures,
-    /// The current idle streak.
-    pub idle_streak: IdleStreak,
-    /// The number of consecutive refusals of a service without a reset time.
-    pub refusals: u32,
-    /// The learned arrival times of work, with `idle.strategy: learned`.
-    pub learned: Option<Box<History>>,
-    /// The attempts that the checks have judged.
-    pub attempts: Attempts,
-    /// Which of them are charged.
-    pub attempt_policy: AttemptPolicy,
-    /// The hard stops and the recovery from them.
-    pub recovery: Recoveries,
-    /// The results of the node's work: its worktree, its snapshot and the saved files.
-    pub work: NodeWork,
-}
-
-/// The current iteration of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct CurrentIteration {
-    /// When the iteration started. `None` if no iteration is open.
-    pub started: Option<Awake>,
-    /// The digest of the agent's input.
-    pub input_digest: Option<InputDigest>,
-    /// The last progress report of the agent.
-    pub reported: Option<Report>,
-    /// How long the session lasted, once it has ended.
-    session: Dur,
-    /// How long the iteration had lasted when its supervisor was lost.
-    pub lost_after: Option<Dur>,
-}
-
-impl CurrentIteration {
-    /// Returns when the iteration started, unless its session has ended.
-    pub fn before_session(&self) -> Option<Awake> {
-        self.started.filter(|_| self.session == Dur::ZERO)
-    }
-}
-
-/// The end of a node's last iteration and of its last session.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct LastIteration {
-    /// The last session that ended.
-    pub session: Option<SessionEnded>,
-    /// The end of the last iteration.
-    pub end: Option<IterationEnd>,
-    /// The kind of that end.
-    pub ending: Option<Ending>,
-}
-
-/// The agent of a node and the state of its session.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct SessionView {
-    /// The index of the agent in the chain that worked last.
-    pub agent: u32,
-    /// Whether the reader understands the agent's output, so that messages can be distinguished from work.
-    structured: bool,
-    /// The health of the current session.
-    pub health: Health,
-    /// The tool calls of the current session that have not ended.
-    pub calls: OpenCalls,
-    /// The most recent evidence of any session.
-    pub last_seen: Option<LastSeen>,
-}
-
-/// The usage of a node's sessions.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeUsage {
-    /// The usage of all sessions that ended.
-    pub ended: Used,
-    /// The usage of the current session so far.
-    pub current: Usage,
-    /// The id of the agent's own latest session, and the usage already counted for it. Several dogwatch sessions may
-    /// continue the same session of the agent.
-    charged: (Option<String>, Used),
-    /// The tokens by kind that were counted for it.
-    charged_counts: TokenCounts,
-}
-
-/// How long a node has been running.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeTime {
-    /// How long the node was running before the current stretch.
-    before: Dur,
-    /// When the current stretch of running started.
-    running_since: Option<Boot>,
-    /// How long the node has been running for its ceiling.
-    pub watched: WatchedTime,
-}
-
-/// What remains of wakes and pauses for the next wait of a node.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeWaits {
-    /// The wait that a pause interrupted: its reason, length and end.
-    pub put_off: Option<(WaitWhy, Dur, Wall)>,
-    /// A wake that arrived while the node was not waiting.
-    pub wake: Option<WaitEndedBy>,
-    /// Why the current wait is as long as it is.
-    pub because: Option<String>,
-}
-
-/// The results of a node's work.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct NodeWork {
-    /// The path and the branch of the node's own worktree.
-    pub worktree: Option<(String, String)>,
-    /// Whether this supervisor has seen the worktree. It may have been removed while the run had no supervisor.
-    pub worktree_found: bool,
-    /// The number of setup commands that have succeeded in it.
-    pub set_up: usize,
-    /// The conflicts with which the node started.
-    pub conflicts: Vec<Conflict>,
-    /// The commit that has all the work of a finished node.
-    pub commit: Option<String>,
-    /// The git ref of the last snapshot.
-    pub snapshot: Option<String>,
-    /// The iteration of that snapshot.
-    pub snapshot_of: Option<Iteration>,
-    /// The files that agents saved.
-    pub artifacts: Artifacts,
 }
 
 impl View {

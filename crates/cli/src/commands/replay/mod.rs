@@ -89,9 +89,8 @@ pub fn run(args: &Args) -> Result<u8, CliError> {
             transcript::replay(lines, format, &policy(format.agent()))?
         }
     };
-    let any = !replayed.is_empty();
     let replayed: Vec<Replayed> = replayed.into_iter().filter(|one| args.selects(one)).collect();
-    if any && replayed.is_empty() {
+    if replayed.is_empty() && (args.node.is_some() || args.iteration.is_some()) {
         return Err(args.no_such_session());
     }
     if source_is_journal {

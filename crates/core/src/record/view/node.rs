@@ -1,20 +1,177 @@
-//! The fold of a node's events into its view.
+//! The view of a node, and the fold of its events into it.
 
-use super::{CurrentIteration, Doing, LastSeen, NodeView, NodeWaits, NodeWork, Used};
+use super::{Counts, Doing, LastSeen, Used};
+use crate::learn::History;
+use crate::record::artifacts::Artifacts;
+use crate::record::calls::OpenCalls;
 use crate::record::event::{
-    EndedBy, IterationEnd, NodeState, Observation, Report, ReportKind, SessionEnded, Usage, WaitEndedBy,
-    WaitWhy,
+    EndedBy, InputDigest, IterationEnd, NodeState, Observation, Report, ReportKind, SessionEnded, Usage,
+    WaitEndedBy, WaitWhy,
 };
 use crate::record::ids::{Iteration, NodeName};
 use crate::record::prices::TokenCounts;
-use crate::run::attempts::Stopped;
+use crate::run::attempts::{Attempts, Recoveries, Stopped};
+use crate::run::circuit::Failures;
 use crate::run::ending::Ending;
 use crate::run::idle::{IdleStreak, MAX_OWN_WAKES};
+use crate::run::job::Conflict;
+use crate::settings::AttemptPolicy;
 use crate::time::dur::Dur;
 use crate::time::moment::{Awake, Boot, Moment, Wall};
+use crate::time::watched::WatchedTime;
 use crate::watch::health::Health;
 use crate::watch::sign::LimitKind;
 use crate::watch::{Channel, Evidence, Fact, StopReason};
+
+/// The state of a node, folded from the run's events.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeView {
+    /// The node's name.
+    pub name: NodeName,
+    /// The node's state.
+    pub state: NodeState,
+    /// Why the node is in that state.
+    pub reason: Option<String>,
+    /// The number of the latest iteration.
+    pub iteration: Iteration,
+    /// The iteration counts.
+    pub counts: Counts,
+    /// The current activity.
+    pub doing: Doing,
+    /// The current iteration.
+    pub current: CurrentIteration,
+    /// The last iteration and the last session.
+    pub last: LastIteration,
+    /// The agent and the state of its session.
+    pub session: SessionView,
+    /// The usage of the node's sessions.
+    pub usage: NodeUsage,
+    /// How long the node has been running.
+    pub time: NodeTime,
+    /// The wakes and the interrupted wait.
+    pub waits: NodeWaits,
+    /// The recent failures.
+    pub failures: Failures,
+    /// The current idle streak.
+    pub idle_streak: IdleStreak,
+    /// The number of consecutive refusals of a service without a reset time.
+    pub refusals: u32,
+    /// The learned arrival times of work, with `idle.strategy: learned`.
+    pub learned: Option<Box<History>>,
+    /// The attempts that the checks have judged.
+    pub attempts: Attempts,
+    /// Which of them are charged.
+    pub attempt_policy: AttemptPolicy,
+    /// The hard stops and the recovery from them.
+    pub recovery: Recoveries,
+    /// The results of the node's work: its worktree, its snapshot and the saved files.
+    pub work: NodeWork,
+}
+
+/// The current iteration of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct CurrentIteration {
+    /// When the iteration started. `None` if no iteration is open.
+    pub started: Option<Awake>,
+    /// The digest of the agent's input.
+    pub input_digest: Option<InputDigest>,
+    /// The last progress report of the agent.
+    pub reported: Option<Report>,
+    /// How long the session lasted, once it has ended.
+    pub(super) session: Dur,
+    /// How long the iteration had lasted when its supervisor was lost.
+    pub lost_after: Option<Dur>,
+}
+
+impl CurrentIteration {
+    /// Returns when the iteration started, unless its session has ended.
+    pub fn before_session(&self) -> Option<Awake> {
+        self.started.filter(|_| self.session == Dur::ZERO)
+    }
+}
+
+/// The end of a node's last iteration and of its last session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct LastIteration {
+    /// The last session that ended.
+    pub session: Option<SessionEnded>,
+    /// The end of the last iteration.
+    pub end: Option<IterationEnd>,
+    /// The kind of that end.
+    pub ending: Option<Ending>,
+}
+
+/// The agent of a node and the state of its session.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct SessionView {
+    /// The index of the agent in the chain that worked last.
+    pub agent: u32,
+    /// Whether the reader understands the agent's output, so that messages can be distinguished from work.
+    pub(super) structured: bool,
+    /// The health of the current session.
+    pub health: Health,
+    /// The tool calls of the current session that have not ended.
+    pub calls: OpenCalls,
+    /// The most recent evidence of any session.
+    pub last_seen: Option<LastSeen>,
+}
+
+/// The usage of a node's sessions.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeUsage {
+    /// The usage of all sessions that ended.
+    pub ended: Used,
+    /// The usage of the current session so far.
+    pub current: Usage,
+    /// The id of the agent's own latest session, and the usage already counted for it. Several dogwatch sessions may
+    /// continue the same session of the agent.
+    pub(super) charged: (Option<String>, Used),
+    /// The tokens by kind that were counted for it.
+    pub(super) charged_counts: TokenCounts,
+}
+
+/// How long a node has been running.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeTime {
+    /// How long the node was running before the current stretch.
+    pub(super) before: Dur,
+    /// When the current stretch of running started.
+    pub(super) running_since: Option<Boot>,
+    /// How long the node has been running for its ceiling.
+    pub watched: WatchedTime,
+}
+
+/// What remains of wakes and pauses for the next wait of a node.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeWaits {
+    /// The wait that a pause interrupted: its reason, length and end.
+    pub put_off: Option<(WaitWhy, Dur, Wall)>,
+    /// A wake that arrived while the node was not waiting.
+    pub wake: Option<WaitEndedBy>,
+    /// Why the current wait is as long as it is.
+    pub because: Option<String>,
+}
+
+/// The results of a node's work.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct NodeWork {
+    /// The path and the branch of the node's own worktree.
+    pub worktree: Option<(String, String)>,
+    /// Whether this supervisor has seen the worktree. It may have been removed while the run had no supervisor.
+    pub worktree_found: bool,
+    /// The number of setup commands that have succeeded in it.
+    pub set_up: usize,
+    /// The conflicts with which the node started.
+    pub conflicts: Vec<Conflict>,
+    /// The commit that has all the work of a finished node.
+    pub commit: Option<String>,
+    /// The git ref of the last snapshot.
+    pub snapshot: Option<String>,
+    /// The iteration of that snapshot.
+    pub snapshot_of: Option<Iteration>,
+    /// The files that agents saved.
+    pub artifacts: Artifacts,
+}
 
 impl NodeView {
     pub(super) fn new(name: &NodeName) -> NodeView {
